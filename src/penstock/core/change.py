@@ -1,0 +1,20 @@
+"""Changes: what an updating stream is made of."""
+
+from enum import IntEnum
+
+
+class Op(IntEnum):
+    """What a row of a changelog says about its key."""
+
+    INSERT = 0
+    UPDATE_BEFORE = 1
+    UPDATE_AFTER = 2
+    DELETE = 3
+
+
+# System columns of the tables that travel between steps. User columns never start with two underscores.
+TIME = "__t"  # int64: the row's event time in microseconds
+WATERMARK = "__w"  # int64: W(r); NEVER once the row is judged or derived
+POSITION = "__pos"  # binary: where the row comes from; compares as the order of ties
+HASH = "__h"  # uint64: hash of the key of the step that the row goes to
+OP = "__op"  # int8: only in updating streams

@@ -1,0 +1,1 @@
+"""Spark: session, sources, epochs, state, lowering of the graph; the only room that imports pyspark."""

@@ -1,0 +1,142 @@
+"""One exception tree; every message says what, where, and what to do.
+
+    PenstockError
+    ├── BadInput            what the user gave cannot be used            exit code 2
+    │   ├── BadName             a name outside the allow-list
+    │   ├── BadTime             a time or duration that cannot be read
+    │   ├── BadSchema           a schema that cannot be read, or a change of schema that is refused
+    │   ├── BadRow              a row that does not fit its schema
+    │   └── BadFlow             a flow that cannot run as it is written
+    ├── NotFound            a topic, view, flow or offset that is not there  exit code 3
+    ├── AlreadyThere        something exists that must not
+    ├── LogError            the log
+    │   ├── Damaged             bytes on disk that are not what was written
+    │   ├── DiskFull            no space; try again once there is
+    │   ├── Fenced              this writer was replaced, or its disk failed; make a new one
+    │   ├── SequenceGap         a producer skipped a sequence number
+    │   └── OffsetGone          retention removed what was asked for
+    ├── StorageError        a file could not be written or read
+    ├── EngineError         the run
+    │   ├── NoJava              no Java to start Spark with
+    │   ├── LostRace            another driver decided this epoch
+    │   ├── Held                another driver holds this flow
+    │   ├── Mismatch            state, sink or topic belong to another life of the flow
+    │   └── SparkFailed         a Spark job failed
+    └── SinkError           a sink could not take an epoch
+
+The first line says what happened, in lower case and without a full stop; `detail` lines follow, then a hint.
+"""
+
+
+class PenstockError(Exception):
+    """Base of everything Penstock raises on purpose."""
+
+    exit_code = 1
+
+    def __init__(self, what: str, *detail: str, hint: str | None = None) -> None:
+        super().__init__(what)
+        self.what = what
+        self.detail = detail
+        self.hint = hint
+
+    def __str__(self) -> str:
+        lines = [self.what, *(f"  {line}" for line in self.detail)]
+        if self.hint:
+            lines.append(f"  hint: {self.hint}")
+        return "\n".join(lines)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Errors cross process borders (Spark tasks) whole."""
+        return _restore, (type(self), self.what, self.detail, self.hint)
+
+
+def _restore(kind: type[PenstockError], what: str, detail: tuple[str, ...], hint: str | None) -> PenstockError:
+    return kind(what, *detail, hint=hint)
+
+
+class BadInput(PenstockError):
+    exit_code = 2
+
+
+class BadName(BadInput):
+    pass
+
+
+class BadTime(BadInput):
+    pass
+
+
+class BadSchema(BadInput):
+    pass
+
+
+class BadRow(BadInput):
+    pass
+
+
+class BadFlow(BadInput):
+    pass
+
+
+class NotFound(PenstockError):
+    exit_code = 3
+
+
+class AlreadyThere(PenstockError):
+    pass
+
+
+class LogError(PenstockError):
+    pass
+
+
+class Damaged(LogError):
+    pass
+
+
+class DiskFull(LogError):
+    pass
+
+
+class Fenced(LogError):
+    pass
+
+
+class SequenceGap(LogError):
+    pass
+
+
+class OffsetGone(LogError):
+    pass
+
+
+class StorageError(PenstockError):
+    pass
+
+
+class EngineError(PenstockError):
+    pass
+
+
+class NoJava(EngineError):
+    pass
+
+
+class LostRace(EngineError):
+    pass
+
+
+class Held(EngineError):
+    pass
+
+
+class Mismatch(EngineError):
+    pass
+
+
+class SparkFailed(EngineError):
+    pass
+
+
+class SinkError(PenstockError):
+    pass

@@ -1,0 +1,77 @@
+"""What a kernel is: a pure step over (state, rows, frontiers).
+
+A keyed step runs in two halves. `prepare` sees rows where they are (no state, any slice of the input): it judges them, takes out
+the late ones and may aggregate, so that little has to travel. Its rows carry HASH and go to the bucket of that hash. `step` sees
+one bucket: its state, what came for it, and the frontier of each input port.
+
+Tables between steps have the columns of the step's schema and TIME, WATERMARK, POSITION (core.change) where they are asked for.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import pyarrow as pa
+
+Fates = Counter[str]  # "on time", "diverted", "ignored", "filtered", "passed", "dead", "implausible", …
+
+
+@dataclass(frozen=True)
+class State:
+    """The state of one step in one bucket: named tables, each in slots, each slot a list of runs sorted by HASH, oldest first.
+
+    A slot is whatever the kernel can drop as a whole (a window, a stretch of time). Runs are opened when asked for."""
+
+    runs_of: Mapping[str, Mapping[int, Sequence[Callable[[], pa.Table]]]] = field(default_factory=dict)
+    frontiers: tuple[int, ...] = ()  # what the ports' frontiers were in the epoch before; () at the start
+
+    def slots(self, table: str) -> list[int]:
+        return sorted(self.runs_of.get(table, {}))
+
+    def runs(self, table: str, slot: int) -> list[pa.Table]:
+        return [run() for run in self.runs_of.get(table, {}).get(slot, ())]
+
+
+@dataclass
+class Changes:
+    """How a step changes its state: runs to add, then slots to drop. Sorted by HASH."""
+
+    add: dict[tuple[str, int], pa.Table] = field(default_factory=dict)
+    drop: set[tuple[str, int]] = field(default_factory=set)
+
+
+@dataclass
+class Prepared:
+    rows: pa.Table  # with HASH
+    late: pa.Table | None = None  # diverted rows, as they came in
+    fates: Fates = field(default_factory=Counter)
+
+
+@dataclass
+class Stepped:
+    rows: pa.Table  # the step's schema + TIME, WATERMARK, POSITION
+    changes: Changes
+    fates: Fates = field(default_factory=Counter)
+
+
+class Kernel(Protocol):
+    """A keyed step. Everything it needs to know of the flow is given when it is made."""
+
+    def prepare(self, port: int, rows: pa.Table) -> Prepared: ...
+
+    def step(self, state: State, rows: Sequence[pa.Table | None], frontiers: Sequence[int]) -> Stepped:
+        """rows: per port what `prepare` made for this bucket, in any order and any number of pieces put together."""
+        ...
+
+    def merge(self, table: str, runs: Sequence[pa.Table]) -> pa.Table:
+        """Several runs of one slot (oldest first) as one that means the same."""
+        ...
+
+    def frontier(self, frontiers: Sequence[int]) -> int:
+        """F out, a function of F in alone."""
+        ...
+
+    def open_rows(self, state: State) -> pa.Table | None:
+        """What the step would say if it had to answer now: rows not yet complete (`view show --open`); None if it has none."""
+        ...

@@ -1,0 +1,1 @@
+"""Append-only partitioned log: port, memory, file (embedded)."""

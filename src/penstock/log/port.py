@@ -1,0 +1,160 @@
+"""What a log is: topics, partitions, frames of rows, marks, idempotent producers."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Literal, NamedTuple, Protocol
+
+import pyarrow as pa
+
+from penstock.core.schema import Schema
+from penstock.core.time import NEVER
+
+Durability = Literal["fsync", "os", "memory"]
+
+# System columns of a stored batch, beside the columns of the schema (typed topics) or VALUE (raw topics).
+VALUE = "value"  # binary: the record of a raw topic
+KEY = "__key"  # binary, may be null; left out where all are
+HEADERS = "__headers"  # map<string, binary>; left out where there are none
+EVENT_TIME = "__time"  # timestamp: event time; only where the topic's time is not a column of the batch
+ORIGIN = "__pos"  # binary: the position a flow gave the row; only in topics written by a flow
+WATERMARK = "__w"  # int64, null = never late: W(r) of a row not yet judged; only in topics written by a flow
+
+
+@dataclass(frozen=True)
+class TopicSpec:
+    """The settings of a topic. `future` cannot change: frame headers depend on it."""
+
+    name: str
+    partitions: int = 1
+    schema: Schema | None = None  # None: a raw topic
+    time: str | None = None  # the column (typed) or JSON field (raw) that holds the event time; None: the append time
+    key: str | None = None  # the column or JSON field that producers take the key from
+    partition_by: str | None = None  # an expression such as "user_id % 3"; None: murmur2 of the key
+    durability: Durability = "fsync"
+    future: timedelta = timedelta(days=1)
+    max_record: int = 1 << 20
+    writer: str | None = None  # the flow that writes it; its rows bring time, position and watermark along
+    changelog: bool = False
+
+
+class Sender(NamedTuple):
+    """An idempotent producer's stamp. A lower epoch than the last one seen is fenced."""
+
+    id: str
+    epoch: int
+    sequence: int
+    gaps: bool = False  # sequence numbers may be skipped (a flow's sink: not every epoch has rows)
+
+
+class Appended(NamedTuple):
+    base: int  # offset of the first row
+    count: int
+    duplicate: bool  # the log had this (producer, sequence) already
+
+
+@dataclass(frozen=True)
+class Frame:
+    """What a frame's header says. Times are microseconds; NEVER where there are none."""
+
+    base: int
+    count: int
+    appended: int
+    least: int  # event times of its rows
+    greatest: int
+    plausible: int  # greatest event time of its rows that is not beyond appended + future
+    mark: int  # the mark that stands behind its rows, NEVER if none
+    time_before: int  # greatest plausible event time of all rows before it in the partition
+    mark_before: int  # greatest mark before it
+    sender: Sender | None = None
+    where: tuple[int, int, int] = field(default=(0, 0, 0), compare=False)  # segment, position, length: the adapter's own
+
+    @property
+    def end(self) -> int:
+        return self.base + self.count
+
+    @property
+    def time_after(self) -> int:
+        return max(self.time_before, self.plausible)
+
+    @property
+    def mark_after(self) -> int:
+        return max(self.mark_before, self.mark)
+
+
+class Chunk(NamedTuple):
+    """The rows of one whole frame, physical columns as named above."""
+
+    frame: Frame
+    rows: pa.RecordBatch
+
+
+class End(NamedTuple):
+    """One partition now."""
+
+    first: int  # the oldest offset still there
+    next: int  # the offset the next row will get
+    appended: int = NEVER  # append time of the last frame, NEVER if there is none
+    time: int = NEVER  # greatest plausible event time
+    mark: int = NEVER  # greatest mark
+
+
+class Topic(Protocol):
+    """One topic. Safe to use from several processes at once; readers see whole frames only."""
+
+    @property
+    def spec(self) -> TopicSpec: ...
+
+    @property
+    def id(self) -> str:
+        """Made when the topic was created: delete and create gives another one."""
+        ...
+
+    def append(
+        self, partition: int, rows: pa.RecordBatch | None, *, mark: int = NEVER, sender: Sender | None = None
+    ) -> Appended:
+        """Adds one frame of rows and, behind them, a mark: all or nothing. Returns once it is as durable as the topic says.
+
+        Rows have the physical columns named above. None (with a mark): a mark alone. A sender's sequence that is there
+        already returns the first offset and adds nothing; a gap raises SequenceGap, an old epoch Fenced."""
+        ...
+
+    def frames(self, partition: int, start: int = 0, stop: int | None = None) -> Sequence[Frame]:
+        """The headers of the frames that hold offsets from start to stop (None: to the end), marks alone included:
+        those whose base is at least start and at most stop."""
+        ...
+
+    def read(
+        self, partition: int, start: int = 0, stop: int | None = None, columns: Sequence[str] | None = None
+    ) -> Iterator[Chunk]:
+        """The whole frames that hold offsets from start to stop, checked against their CRC. Frames without rows are left
+        out. columns: only these (and system columns, where they are there). Columns added to the schema later are null."""
+        ...
+
+    def ends(self) -> dict[int, End]:
+        """First and next offset of every partition."""
+        ...
+
+
+class Log(Protocol):
+    """A broker's topics."""
+
+    def create(self, spec: TopicSpec) -> Topic:
+        """Makes a topic; AlreadyThere if there is one of that name."""
+        ...
+
+    def topic(self, name: str) -> Topic:
+        """Opens a topic; NotFound (with the names that are close) if it is not there."""
+        ...
+
+    def topics(self) -> list[str]:
+        """Names of all topics, sorted."""
+        ...
+
+    def delete(self, name: str) -> None:
+        """Removes a topic with all its records; NotFound if it is not there."""
+        ...
+
+    def evolve(self, name: str, schema: Schema) -> Topic:
+        """Adds nullable columns at the end of a topic's schema; BadSchema with the reason for any other change."""
+        ...

@@ -1,0 +1,1 @@
+"""Delivery: each sink takes every decided epoch whole, once, in order."""

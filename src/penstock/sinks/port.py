@@ -1,0 +1,52 @@
+"""What a sink must do to take part in exactly-once."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from penstock.core.schema import Schema
+
+
+@dataclass(frozen=True)
+class SinkSpec:
+    """What a sink is told when the flow starts."""
+
+    flow: str
+    name: str  # unique in the flow: what it writes
+    schema: Schema
+    key: tuple[str, ...]  # columns that name a row; () = the row's position does
+    updating: bool = False  # rows carry OP
+
+
+@dataclass(frozen=True)
+class Marker:
+    """Written by the sink in the same transaction as the rows."""
+
+    incarnation: str  # one life of the flow's state
+    generation: int  # one start of its driver
+    epoch: int  # the last epoch delivered; -1: none yet
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """One decided epoch for one sink. Files are Arrow IPC files (schema + TIME, WATERMARK, POSITION), named in the decision."""
+
+    marker: Marker
+    files: Sequence[str]  # paths in the flow's storage
+    frontier: int  # the F out that this epoch used: the mark behind its rows
+    inputs: Mapping[str, Mapping[int, int]] = field(default_factory=dict)  # topic -> partition -> next offset after this epoch
+    clock: int = 0  # when the epoch was opened, microseconds
+
+
+class Sink(Protocol):
+    def open(self, incarnation: str, generation: int) -> int:
+        """Called at every start. Makes what is missing and returns the last epoch it has (-1: none).
+        Raises Mismatch if it belongs to another incarnation, or a later generation has written."""
+        ...
+
+    def deliver(self, delivery: Delivery) -> None:
+        """Rows and marker in one transaction. An epoch it has already is skipped; Mismatch as above.
+        Anything else that goes wrong raises SinkError and leaves the sink as it was."""
+        ...
+
+    def close(self) -> None: ...

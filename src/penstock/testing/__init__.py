@@ -1,0 +1,1 @@
+"""Driver with controlled time, crash points, contract suites: what users test their flows with."""

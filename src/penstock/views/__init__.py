@@ -1,0 +1,1 @@
+"""What is served: rows, by key, history, as-of queries."""
