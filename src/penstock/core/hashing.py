@@ -65,7 +65,7 @@ def _column(column: pa.Array | pa.ChunkedArray) -> Hashes:
         array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], array.type)
     t = array.type
     if pa.types.is_dictionary(t):
-        unique = _column(array.dictionary) if len(array.dictionary) else np.zeros(1, np.uint64)
+        unique: Hashes = _column(array.dictionary) if len(array.dictionary) else np.zeros(1, np.uint64)
         values = unique[array.indices.fill_null(0).to_numpy(zero_copy_only=False)]
     elif pa.types.is_string(t) or pa.types.is_binary(t) or pa.types.is_large_string(t) or pa.types.is_large_binary(t):
         values = _bytes(array)
@@ -79,7 +79,7 @@ def _column(column: pa.Array | pa.ChunkedArray) -> Hashes:
         values = _bytes(pa.array([None if v is None else repr(v) for v in array.to_pylist()], pa.string()))
     if array.null_count:
         values = np.where(array.is_null().to_numpy(zero_copy_only=False), _NULL, values)
-    return values
+    return np.asarray(values, np.uint64)
 
 
 def _integers(array: pa.Array) -> npt.NDArray[np.int64]:

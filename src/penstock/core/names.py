@@ -24,7 +24,7 @@ def check_column(name: str) -> str:
     """The column name, if it is a word that SQL and Python can both say; else BadName."""
     if not isinstance(name, str) or not _COLUMN.fullmatch(name) or name.startswith(RESERVED_PREFIX):
         raise BadName(
-            f"{ascii(name)} cannot name a column",
+            f"{name!a} cannot name a column",
             hint=f"use letters, digits and '_', not starting with a digit or with {RESERVED_PREFIX!r}",
         )
     return name

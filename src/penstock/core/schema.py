@@ -67,9 +67,7 @@ class Schema:
             return cls.from_arrow(given)
         if dataclasses.is_dataclass(given):
             return cls.from_dataclass(given)
-        raise BadSchema(
-            f"cannot make a schema from {given!r}", hint='write it like "order_id string, amount double, at timestamp"'
-        )
+        raise BadSchema(f"cannot make a schema from {given!r}", hint='write it like "order_id string, amount double, at timestamp"')
 
     @classmethod
     def from_ddl(cls, ddl: str) -> "Schema":
@@ -195,9 +193,7 @@ def _python_type(name: str, hint: typing.Any) -> pa.DataType:
     if dataclasses.is_dataclass(hint):
         hints = typing.get_type_hints(hint)
         return pa.struct([(f.name, _python_type(f.name, hints[f.name])) for f in dataclasses.fields(hint)])
-    raise BadSchema(
-        f"field {name!r} has the type {hint!r}, which no column can hold", hint="use str, int, float, bool, datetime …"
-    )
+    raise BadSchema(f"field {name!r} has the type {hint!r}, which no column can hold", hint="use str, int, float, bool, datetime …")
 
 
 class _Ddl:

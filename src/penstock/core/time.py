@@ -77,9 +77,7 @@ def duration(value: str | timedelta, what: str = "duration") -> timedelta:
         part = _PART.match(text, at)
         unit = part and (_UNITS.get(part[2]) or _UNITS.get(part[2].removesuffix("s")))
         if not part or not unit:
-            raise BadTime(
-                f"cannot read {what} {value!r}", hint='write it like "10 seconds", "5 minutes" or "1 hour 30 minutes"'
-            )
+            raise BadTime(f"cannot read {what} {value!r}", hint='write it like "10 seconds", "5 minutes" or "1 hour 30 minutes"')
         total, at = total + float(part[1]) * unit, part.end()
     if not text:
         raise BadTime(f"cannot read {what} {value!r}: it is empty", hint='write it like "10 seconds"')

@@ -49,7 +49,7 @@ class Sender(NamedTuple):
 
 class Appended(NamedTuple):
     base: int  # offset of the first row
-    count: int
+    rows: int
     duplicate: bool  # the log had this (producer, sequence) already
 
 
@@ -110,9 +110,7 @@ class Topic(Protocol):
         """Made when the topic was created: delete and create gives another one."""
         ...
 
-    def append(
-        self, partition: int, rows: pa.RecordBatch | None, *, mark: int = NEVER, sender: Sender | None = None
-    ) -> Appended:
+    def append(self, partition: int, rows: pa.RecordBatch | None, *, mark: int = NEVER, sender: Sender | None = None) -> Appended:
         """Adds one frame of rows and, behind them, a mark: all or nothing. Returns once it is as durable as the topic says.
 
         Rows have the physical columns named above. None (with a mark): a mark alone. A sender's sequence that is there
