@@ -1,0 +1,111 @@
+"""Rows out of Arrow as text: JSON objects, and the keys of records.
+
+Times are ISO 8601 ending in Z, days ISO 8601, decimals text with all their digits, binary base64, the keys of maps text. JSON
+has no word for NaN and infinity: they become null.
+"""
+
+import base64
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any
+
+import orjson
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.core.time import micros, text
+
+Shape = Callable[[Any], Any]
+
+
+def encode_json(table: pa.Table | pa.RecordBatch) -> list[bytes]:
+    """Each row as a JSON object, columns in their order."""
+    names = table.schema.names
+    columns = [json_values(table.column(i)) for i in range(len(names))]
+    return [orjson.dumps(dict(zip(names, row, strict=True))) for row in zip(*columns, strict=True)]
+
+
+def key_bytes(table: pa.Table | pa.RecordBatch, columns: str | Sequence[str]) -> pa.Array:
+    """The key of each row: the text of its key column as UTF-8 (binary as it is), a JSON array where there are several.
+    Null where the column is, or all of them are."""
+    names = [columns] if isinstance(columns, str) else list(columns)
+    if len(names) == 1:
+        return _key_text(_flat(table.column(names[0])))
+    values = [json_values(table.column(name)) for name in names]
+    rows = zip(*values, strict=True)
+    return pa.array([None if all(v is None for v in row) else orjson.dumps(row) for row in rows], pa.binary())
+
+
+def json_values(column: pa.Array | pa.ChunkedArray) -> list[Any]:
+    """The values of a column as orjson writes them."""
+    array = _flat(column)
+    t = array.type
+    if pa.types.is_timestamp(t):
+        array = _times(array)
+    elif pa.types.is_date(t):
+        array = array.cast(pa.string())
+    shape = _shape(array.type)
+    values: list[Any] = array.to_pylist()
+    return values if shape is None else [None if v is None else shape(v) for v in values]
+
+
+def _flat(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    if isinstance(array, pa.ChunkedArray):
+        array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], array.type)
+    return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
+
+
+def _times(array: pa.Array) -> pa.Array:
+    """`core.time.text` for a whole column."""
+    texts = array.cast(pa.timestamp("us", tz="UTC")).cast(pa.string())
+    return pc.replace_substring(pc.replace_substring(texts, " ", "T"), ".000000Z", "Z")
+
+
+def _key_text(array: pa.Array) -> pa.Array:
+    t = array.type
+    if pa.types.is_binary(t) or pa.types.is_large_binary(t):
+        return array.cast(pa.binary())
+    if pa.types.is_timestamp(t):
+        return _times(array).cast(pa.binary())
+    if pa.types.is_string(t) or pa.types.is_integer(t) or pa.types.is_boolean(t) or pa.types.is_date(t):
+        return array.cast(pa.string()).cast(pa.binary())
+    return pa.array([None if v is None else _word(v).encode() for v in json_values(array)], pa.binary())
+
+
+@cache
+def _shape(t: pa.DataType) -> Shape | None:
+    """How a value of this type is turned into what JSON has; None where it is that already."""
+    if pa.types.is_decimal(t):
+        return lambda value: format(value, "f")
+    if pa.types.is_binary(t) or pa.types.is_large_binary(t):
+        return lambda value: base64.b64encode(value).decode()
+    if pa.types.is_timestamp(t):
+        return lambda value: text(micros(value))
+    if pa.types.is_date(t):
+        return lambda value: str(value.isoformat())
+    if pa.types.is_list(t) or pa.types.is_large_list(t):
+        return _list(_shape(t.value_type))
+    if pa.types.is_map(t):
+        return _map(_shape(t.key_type), _shape(t.item_type))
+    return _struct({f.name: _shape(f.type) for f in t}) if pa.types.is_struct(t) else None
+
+
+def _shaped(shape: Shape | None, value: Any) -> Any:
+    return value if value is None or shape is None else shape(value)
+
+
+def _list(inner: Shape | None) -> Shape | None:
+    return None if inner is None else lambda values: [_shaped(inner, value) for value in values]
+
+
+def _map(key: Shape | None, item: Shape | None) -> Shape:
+    return lambda pairs: {_word(_shaped(key, k)): _shaped(item, v) for k, v in pairs}
+
+
+def _word(key: Any) -> str:
+    return key if isinstance(key, str) else orjson.dumps(key).decode()
+
+
+def _struct(shapes: dict[str, Shape | None]) -> Shape:
+    return lambda row: {name: _shaped(shapes[name], value) for name, value in row.items()}
