@@ -1,6 +1,7 @@
 """Columns of rows into Arrow: whole columns at once where every value is plain, value by value where one is not."""
 
 import datetime as dt
+import decimal
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -14,7 +15,8 @@ from penstock.log.conversion import Misfit, converter, misfit_text
 Reasons = dict[int, str]
 
 _NONE = type(None)
-_INTEGERS, _NUMBERS, _STRINGS, _BOOLEANS = {int, _NONE}, {int, float, _NONE}, {str, _NONE}, {bool, _NONE}
+_INTEGERS, _NUMBERS, _DECIMALS = {int, _NONE}, {int, float, _NONE}, {int, decimal.Decimal, _NONE}
+_STRINGS, _BOOLEANS = {str, _NONE}, {bool, _NONE}
 # The shapes of text that Arrow reads exactly as `instant` and `date.fromisoformat` do.
 _PLAIN_TIME = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,6})?Z?$"
 _PLAIN_DAY = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$"
@@ -54,6 +56,8 @@ def plain_column(values: list[Any], t: pa.DataType) -> pa.Array | None:
             return pa.array(values, t) if kinds <= _STRINGS else None
         if pa.types.is_boolean(t):
             return pa.array(values, t) if kinds <= _BOOLEANS else None
+        if pa.types.is_decimal(t):
+            return pa.array(values, t) if kinds <= _DECIMALS else None
         if pa.types.is_timestamp(t):
             return _times(values, kinds)
         if pa.types.is_date(t):
