@@ -1,0 +1,176 @@
+"""The Spark session a flow runs on, and the start and end of the driver's JVM."""
+
+import atexit
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from importlib import import_module
+from typing import IO, TYPE_CHECKING, Any
+
+from penstock.engine import archive, launch
+from penstock.engine.java import Java, find_java
+from penstock.engine.scratch import remove_scratch, scratch
+from penstock.engine.settings import environment_for, local_master, settings
+from penstock.errors import EngineError, PenstockError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Progress = Callable[[str], None]
+NOTHING: Mapping[str, str] = {}
+_EXIT_PATIENCE = 10.0
+
+
+def start_session(
+    app: str,
+    master: str | None = None,
+    conf: Mapping[str, str] = NOTHING,
+    *,
+    buckets: int = 2,
+    on_progress: Progress = lambda line: None,
+) -> "SparkSession":
+    """A session of its own (SQL settings, temporary views) on this process's Spark, which is started if there is none yet.
+
+    master: as for Spark; None is local[cores]. conf: any Spark settings; they win over ours. buckets: how many parts keyed
+    state has. on_progress is told, in a few words, what is being waited for. Raises NoJava, or EngineError if Spark does
+    not start."""
+    master = master or conf.get("spark.master") or local_master()
+    wanted = settings(app, master, conf, buckets, scratch())
+    with launch.environment(environment_for(master, wanted)):
+        if _context_class()._active_spark_context is None:
+            _start(wanted, on_progress)
+        return _session(wanted)
+
+
+def start_recording(path: str) -> "tuple[SparkSession, subprocess.Popen[bytes]]":
+    """A local session whose JVM, when it ends, writes the classes it loaded to the path; and that JVM."""
+    wanted = settings("recording", local_master(), NOTHING, 2, scratch())
+    with launch.environment(environment_for(wanted["spark.master"], wanted)):
+        gateway = _own(find_java(), wanted, [f"-XX:ArchiveClassesAtExit={path}"])
+        _open_context(wanted, gateway)
+        return _session(wanted), gateway.proc
+
+
+def _context_class() -> Any:
+    return import_module("pyspark").SparkContext if "pyspark" in sys.modules else _NotYet
+
+
+class _NotYet:
+    """Stands for SparkContext as long as pyspark is not imported: it is imported while the JVM starts."""
+
+    _active_spark_context = None
+    _gateway = None
+
+
+def _start(wanted: Mapping[str, str], on_progress: Progress) -> None:
+    """A new Spark context; in a new JVM, unless this process has one from an earlier session."""
+    if _context_class()._gateway is not None:
+        return _open_context(wanted, None)
+    java = find_java()
+    on_progress(f"starting Spark on {wanted['spark.master']} (Java {java.major})")
+    gateway = _open_jvm(java, wanted, on_progress)
+    atexit.register(_end, gateway.proc, java)
+    return _open_context(wanted, gateway)
+
+
+def _open_context(wanted: Mapping[str, str], gateway: Any) -> None:
+    from pyspark import SparkContext
+
+    try:
+        SparkContext(conf=_spark_conf(wanted), gateway=gateway)
+    except Exception as error:
+        what = f"Spark did not start on {wanted['spark.master']}"
+        raise EngineError(what, _first_line(error), *_log_tail(), hint="--verbose says more") from error
+
+
+def _spark_conf(wanted: Mapping[str, str]) -> Any:
+    from pyspark import SparkConf
+
+    return SparkConf().setAll(list(wanted.items()))
+
+
+def _first_line(error: Exception) -> str:
+    return str(getattr(error, "java_exception", error)).splitlines()[0]
+
+
+def _session(wanted: Mapping[str, str]) -> "SparkSession":
+    from pyspark.sql import SparkSession
+
+    session = SparkSession.builder.getOrCreate().newSession()
+    for name, value in wanted.items():
+        if name.startswith("spark.sql.") and session.conf.isModifiable(name):
+            session.conf.set(name, value)
+    return session
+
+
+def _open_jvm(java: Java, wanted: Mapping[str, str], on_progress: Progress) -> Any:
+    """PySpark's gateway to a new JVM: our own launch where it can be, else PySpark's."""
+    reason = launch.why_plain()
+    if reason is None:
+        try:
+            return _own(java, wanted, _archive_options(java))
+        except (PenstockError, OSError, ValueError, subprocess.SubprocessError) as error:
+            reason = f"our own launch failed: {error}"
+    on_progress(f"starting the JVM PySpark's way ({reason})")
+    return _plain(wanted)
+
+
+def _own(java: Java, wanted: Mapping[str, str], options: Sequence[str]) -> Any:
+    with _log() as log:
+        process = launch.start(launch.command(java, wanted, options), scratch(), log)
+    for module in ("pyspark.sql", "pyarrow", "polars"):  # useful while the JVM starts
+        import_module(module)
+    return launch.connected(process, scratch()).connect()
+
+
+def _plain(wanted: Mapping[str, str]) -> Any:
+    from pyspark.java_gateway import launch_gateway
+
+    with _log() as log:
+        try:
+            return launch_gateway(_spark_conf(wanted), popen_kwargs={"stdout": log, "stderr": log})
+        except Exception as error:
+            raise EngineError("the JVM did not start", _first_line(error), *_log_tail(), hint="--verbose says more") from error
+
+
+def _log() -> IO[bytes]:
+    """Where the JVM's own words go: a file, or with PENSTOCK_SPARK_LOG=- (`--verbose`) our standard error."""
+    if os.environ.get("PENSTOCK_SPARK_LOG") == "-":
+        return os.fdopen(os.dup(2), "wb")
+    return open(os.environ.get("PENSTOCK_SPARK_LOG") or scratch() / "spark.log", "ab")
+
+
+def _log_tail() -> list[str]:
+    path = scratch() / "spark.log"
+    return path.read_text(errors="replace").splitlines()[-3:] if path.exists() else []
+
+
+def _archive_options(java: Java) -> list[str]:
+    path = archive.archive_path(java)
+    return [f"-XX:SharedArchiveFile={path}", "-Xlog:disable"] if path.exists() else []
+
+
+def _end(process: "subprocess.Popen[bytes]", java: Java) -> None:
+    """At the end of this process: stop Spark, end its JVM, clean up, and have the archive built if there was none."""
+    end_jvm(process, _EXIT_PATIENCE)
+    remove_scratch()
+    with suppress(OSError):  # no cache directory to be had: then without
+        if launch.why_plain() is None and not archive.archive_path(java).exists():
+            archive.build_in_background()
+
+
+def end_jvm(process: "subprocess.Popen[bytes]", patience: float) -> None:
+    """Stops Spark and closes the JVM's standard input, on which it ends; kills it if it takes too long."""
+    context = _context_class()._active_spark_context
+    if context is not None:
+        with suppress(Exception):  # the JVM may be gone already
+            context.stop()
+    assert process.stdin
+    with suppress(OSError):
+        process.stdin.close()
+    try:
+        process.wait(patience)
+    except subprocess.TimeoutExpired:
+        process.kill()

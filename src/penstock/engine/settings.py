@@ -1,0 +1,74 @@
+"""What Spark is told for a flow: a pure function of app, master and what the user passes, which wins over ours.
+
+Why each of our settings is there is said beside it.
+"""
+
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+# One thread per Python worker: Spark already runs as many workers as there are cores.
+ONE_THREAD = dict.fromkeys(("POLARS_MAX_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "ARROW_IO_THREADS"), "1")
+# A path for a Unix socket has about a hundred bytes; Spark adds 43 to the directory.
+_LONGEST_SOCKET_DIRECTORY = 60
+
+
+def local_master() -> str:
+    """Every core, and at least two tasks at a time, so that what is tested on a laptop is not sequential by accident."""
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return f"local[{max(2, usable)}]"
+
+
+def settings(app: str, master: str, given: Mapping[str, str], buckets: int, directory: Path) -> dict[str, str]:
+    """All Spark settings for a session; the given ones win."""
+    ours = {
+        "spark.app.name": app,
+        "spark.master": master,
+        "spark.driver.memory": "2g",
+        "spark.ui.enabled": "false",  # it listens without asking who is there
+        "spark.ui.showConsoleProgress": "false",
+        "spark.local.dir": str(directory),
+        "spark.sql.warehouse.dir": str(directory / "warehouse"),
+        "spark.locality.wait": "0",  # a bucket's state can be read from anywhere
+        "spark.sql.adaptive.enabled": "false",  # it merges shuffle partitions, and a partition is a bucket of state
+        "spark.sql.shuffle.partitions": str(buckets),
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "1000000",  # kernels see rows whole, not in slices of 10,000
+        "spark.python.worker.reuse": "true",
+        "spark.pyspark.python": _python(master, given),
+        **{f"spark.executorEnv.{name}": value for name, value in ONE_THREAD.items()},
+    }
+    if _is_local(master):
+        ours |= {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
+    if len(str(directory)) <= _LONGEST_SOCKET_DIRECTORY:
+        # About 30 ms less per Python stage than TCP on loopback.
+        ours |= {"spark.python.unix.domain.socket.enabled": "true"}
+        ours |= {"spark.python.unix.domain.socket.dir": str(directory)} if _is_local(master) else {}
+    ours["spark.driver.extraJavaOptions"] = _java_options(master, given.get("spark.driver.extraJavaOptions", ""))
+    return ours | {name: value for name, value in given.items() if name != "spark.driver.extraJavaOptions"}
+
+
+def _is_local(master: str) -> bool:
+    return master == "local" or master.startswith("local[")
+
+
+def _python(master: str, given: Mapping[str, str]) -> str:
+    """Workers run this very interpreter; a cluster may be told another path for the same one."""
+    elsewhere = None if _is_local(master) else os.environ.get("PYSPARK_PYTHON")
+    return given.get("spark.pyspark.python") or elsewhere or sys.executable
+
+
+def _java_options(master: str, given: str) -> str:
+    ours = [f"-Dlog4j2.configurationFile=file:{Path(__file__).with_name('log4j2.properties')}"]
+    if _is_local(master) and "TieredStopAtLevel" not in given:
+        ours.append("-XX:TieredStopAtLevel=1")  # rows stay out of the JVM, so what counts is how soon it is warm
+    if _is_local(master) and "-XX:+Use" not in given:
+        ours.append("-XX:+UseSerialGC")
+    return " ".join([*ours, given]).strip()
+
+
+def environment_for(master: str, wanted: Mapping[str, str]) -> dict[str, str]:
+    """What the JVM, and through it the Python workers, must find in their environment from the start."""
+    local = {"SPARK_LOCAL_IP": "127.0.0.1"} if _is_local(master) else {}
+    return {**ONE_THREAD, **local, "PYSPARK_PYTHON": wanted["spark.pyspark.python"], "PYSPARK_DRIVER_PYTHON": sys.executable}
