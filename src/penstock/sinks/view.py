@@ -1,0 +1,108 @@
+"""A view: rows that people and programs look at, in a database of their own, with every version they had."""
+
+import contextlib
+import json
+import sqlite3
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from penstock.errors import Mismatch, SinkError
+from penstock.sinks import view_file
+from penstock.sinks.port import Delivery, Marker, SinkSpec
+from penstock.sinks.staged import nothing, staged_rows
+from penstock.sinks.view_rows import ViewRows
+from penstock.sinks.view_tables import KEPT_MARKERS
+from penstock.storage.port import Storage
+
+POINTS = ("view.begun", "view.rows", "view.marker", "view.committed")
+
+
+class ViewSink:
+    """Takes each epoch's rows and the marker in one SQLite transaction, synced to disk before `deliver` returns (WAL, FULL).
+
+    `fail` is called with each of POINTS as it is passed."""
+
+    def __init__(self, spec: SinkSpec, database: Path, storage: Storage, fail: Callable[[str], None] = nothing) -> None:
+        self._meta = view_file.Meta.of(spec)
+        self._path, self._storage, self._fail = database, storage, fail
+        self._connection: sqlite3.Connection | None = None
+        self._rows = ViewRows(self._meta.layout)
+
+    def open(self, incarnation: str, generation: int) -> int:
+        self.close()
+        with view_file.refused(self._path, self._meta.name):
+            if not self._path.exists():
+                view_file.create(self._path, self._meta, incarnation, generation)
+            self._connection = self._connected()
+        return self._admitted(Marker(incarnation, generation, -1))
+
+    def deliver(self, delivery: Delivery) -> None:
+        with view_file.refused(self._path, self._meta.name), self._transaction() as connection:
+            self._fail("view.begun")
+            if self._admitted(delivery.marker) >= delivery.marker.epoch:
+                return
+            rows = staged_rows(self._storage, delivery.files, self._meta.schema, self._meta.updating)
+            self._rows.write(connection, rows, delivery.marker.epoch)
+            self._fail("view.rows")
+            self._mark(connection, delivery)
+            self._fail("view.marker")
+        self._fail("view.committed")
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _connected(self) -> sqlite3.Connection:
+        connection = view_file.connect(self._path, self._meta.name)
+        try:
+            view_file.reconcile(connection, self._meta)
+            for statement in self._meta.layout.create_incoming():
+                connection.execute(statement)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    @contextlib.contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        connection = self._used()
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            yield connection
+            connection.execute("COMMIT")
+        except BaseException:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            raise
+
+    def _used(self) -> sqlite3.Connection:
+        if self._connection is None:
+            raise SinkError(f"view {self._meta.name!r} is not open", hint="call open() first")
+        return self._connection
+
+    def _admitted(self, ours: Marker) -> int:
+        """The last epoch the view has, if we may write to it; else Mismatch."""
+        last = "SELECT incarnation, generation, epoch FROM marker ORDER BY epoch DESC LIMIT 1"
+        found = Marker(*self._used().execute(last).fetchone())
+        if found.incarnation != ours.incarnation:
+            raise Mismatch(
+                f"view {self._meta.name!r} belongs to another life of flow {self._meta.flow!r}",
+                f"it was written from state {found.incarnation}, this is state {ours.incarnation}",
+                hint=view_file.start_over(self._meta.name),
+            )
+        if found.generation > ours.generation:
+            raise Mismatch(
+                f"view {self._meta.name!r} is written by a later start of flow {self._meta.flow!r}",
+                f"start {found.generation} wrote epoch {found.epoch}, this is start {ours.generation}",
+                hint="another driver has taken over; stop this one",
+            )
+        return found.epoch
+
+    def _mark(self, connection: sqlite3.Connection, delivery: Delivery) -> None:
+        """One line per epoch, so that a time can be turned into what was known then."""
+        marker = delivery.marker
+        inputs = json.dumps({topic: {str(p): offset for p, offset in ends.items()} for topic, ends in delivery.inputs.items()})
+        line = (marker.epoch, marker.incarnation, marker.generation, inputs, delivery.clock, delivery.frontier)
+        connection.execute("INSERT INTO marker VALUES (?, ?, ?, ?, ?, ?)", line)
+        connection.execute("DELETE FROM marker WHERE epoch <= ?", (marker.epoch - KEPT_MARKERS,))

@@ -1,0 +1,66 @@
+"""How the rows of an epoch come into the tables of a view."""
+
+import itertools
+import sqlite3
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.core.change import OP, Op
+from penstock.sinks.sqlite_values import Value, to_sqlite
+from penstock.sinks.view_tables import Layout
+
+_SLICE = 100_000  # rows that are Python values at one time
+
+
+class ViewRows:
+    """Writes rows in the order of the disk. New keys go straight into `current`; where one is not new, all are merged."""
+
+    def __init__(self, layout: Layout) -> None:
+        self._layout = layout
+        self._all_new = not layout.updating  # until a key came twice
+
+    def write(self, connection: sqlite3.Connection, rows: pa.Table, epoch: int) -> None:
+        if self._layout.updating:
+            rows = rows.filter(pc.not_equal(rows[OP], int(Op.UPDATE_BEFORE)))  # its key is that of the row after it
+        if not rows.num_rows:
+            return
+        rows = self._sorted(rows)
+        if not (self._all_new and self._insert(connection, rows, epoch)):
+            self._all_new = False
+            self._merge(connection, rows, epoch)
+
+    def _sorted(self, rows: pa.Table) -> pa.Table:
+        order = [(name, "ascending") for name in self._layout.clustered if not pa.types.is_nested(rows.schema.field(name).type)]
+        return rows.take(pc.sort_indices(rows, sort_keys=order)) if order else rows
+
+    def _insert(self, connection: sqlite3.Connection, rows: pa.Table, epoch: int) -> bool:
+        """True if every key was new; else nothing was written."""
+        connection.execute("SAVEPOINT all_new")
+        try:
+            for columns in self._values(rows):
+                connection.executemany(self._layout.insert_current(), zip(*columns, itertools.repeat(epoch), strict=False))
+        except sqlite3.IntegrityError:
+            connection.execute("ROLLBACK TO all_new")
+            return False
+        finally:
+            connection.execute("RELEASE all_new")
+        return True
+
+    def _merge(self, connection: sqlite3.Connection, rows: pa.Table, epoch: int) -> None:
+        live = pc.not_equal(rows[OP], int(Op.DELETE)).to_pylist() if self._layout.updating else itertools.repeat(True)
+        alive, number = iter(live), itertools.count()
+        for columns in self._values(rows):  # zip asks the columns first, so that their end takes nothing from the other two
+            connection.executemany(self._layout.insert_incoming(), zip(*columns, alive, number, strict=False))
+        for statement in self._layout.merge():
+            connection.execute(statement, {"epoch": epoch})
+
+    def _values(self, rows: pa.Table) -> Iterator[list[list[Value]]]:
+        for start in range(0, rows.num_rows, _SLICE):
+            part = rows.slice(start, _SLICE)
+            yield [to_sqlite(_whole(part[name]), name in self._layout.clustered) for name in self._layout.names]
+
+
+def _whole(column: pa.ChunkedArray) -> pa.Array:
+    return pa.concat_arrays(column.chunks) if column.num_chunks != 1 else column.chunk(0)
