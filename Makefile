@@ -1,0 +1,51 @@
+# Bare `make` lists the targets. Everything runs in .venv, which is made from requirements.lock when it is missing or old.
+.DEFAULT_GOAL := help
+.PHONY: help demo test quick faults bench lint format lock clean java
+
+BIN := .venv/bin
+ROOMS := core storage log kernels flow sinks views
+QUICK := tests/unit tests/contract tests/laws tests/docs tests/faults
+COVER := $(foreach room,$(ROOMS),--cov=penstock.$(room)) --cov-report=term:skip-covered --cov-fail-under=90
+
+help:  ## this list
+	@sed -n 's/^\([a-z]*\):.*## /\1	/p' $(MAKEFILE_LIST) | expand -t 10
+
+demo: .venv/.locked java  ## a shop, live in the terminal, with a crash in the middle
+	@$(BIN)/penstock demo
+
+test: lint java  ## everything that must hold before a change goes in
+	@$(BIN)/python -m penstock.engine.archive
+	$(BIN)/pytest $(QUICK) -m "not spark and not long" $(COVER)
+	$(BIN)/pytest tests -m "spark and not long"
+
+quick: .venv/.locked  ## the tests that need no JVM
+	$(BIN)/pytest $(QUICK) -m "not spark and not long"
+
+faults: .venv/.locked java  ## the long forms: kills, power loss, bad disks
+	$(BIN)/pytest tests -m long
+
+bench: .venv/.locked java  ## measure, and write docs/benchmarks.md
+	$(BIN)/python -m bench
+
+lint: .venv/.locked  ## ruff and mypy
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: .venv/.locked  ## lay the code out
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+lock:  ## choose versions anew and write requirements.lock (needs uv)
+	uv pip compile --quiet --upgrade --universal --python-version 3.11 --extra dev --generate-hashes --no-header --no-annotate \
+	    --no-emit-index-url --no-emit-find-links pyproject.toml --output-file requirements.lock
+
+clean:  ## remove .venv and what tools leave behind
+	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage dist build
+	find src tests bench examples -name __pycache__ -type d -prune -exec rm -rf {} +
+
+java:
+	@tools/java.sh
+
+.venv/.locked: requirements.lock pyproject.toml
+	@tools/setup.sh
