@@ -22,7 +22,17 @@ from penstock.log.conversion import shown
 from penstock.log.port import EVENT_TIME, TopicSpec
 from penstock.log.text import encode_json, key_bytes
 
-__all__ = ["Decoded", "Rejected", "decode_json", "encode_json", "event_times", "key_bytes", "to_batch"]
+__all__ = [
+    "Decoded",
+    "Rejected",
+    "decode_json",
+    "decode_rows",
+    "encode_json",
+    "event_times",
+    "key_bytes",
+    "parse_objects",
+    "to_batch",
+]
 
 _NOTHING: dict[str, Any] = {}
 
@@ -50,12 +60,12 @@ def decode_json(values: pa.Array | pa.ChunkedArray, schema: Schema) -> Decoded:
     refused: Reasons = {}
     rows = parse_objects(texts, refused)
     _make_decimals_exact(rows, texts, schema, refused)
-    return _decoded(rows, schema, refused)
+    return decode_rows(rows, schema, refused)
 
 
 def to_batch(rows: Sequence[Mapping[str, Any]], schema: Schema) -> tuple[pa.RecordBatch, list[Rejected]]:
     """Python rows as one batch: what JSON may hold, and datetime, date, Decimal, bytes and NumPy scalars besides."""
-    decoded = _decoded(rows, schema, {})
+    decoded = decode_rows(rows, schema)
     batches = decoded.table.combine_chunks().to_batches()
     return batches[0] if batches else pa.RecordBatch.from_pylist([], schema.arrow), decoded.rejected
 
@@ -115,7 +125,9 @@ def _has_decimal(t: pa.DataType) -> bool:
     return pa.types.is_decimal(t) or any(_has_decimal(t.field(i).type) for i in range(t.num_fields))
 
 
-def _decoded(rows: Sequence[Mapping[str, Any]], schema: Schema, refused: Reasons) -> Decoded:
+def decode_rows(rows: Sequence[Mapping[str, Any]], schema: Schema, refused: Reasons | None = None) -> Decoded:
+    """Python rows as a table of the schema; those in `refused` are left out with the reason that stands there."""
+    refused = {} if refused is None else refused
     columns = columns_of(rows, schema, refused)
     kept = np.arange(len(rows))
     if refused:

@@ -5,7 +5,8 @@ has no word for NaN and infinity: they become null.
 """
 
 import base64
-from collections.abc import Callable, Sequence
+import decimal
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -16,6 +17,8 @@ import pyarrow.compute as pc
 from penstock.core.time import micros, text
 
 Shape = Callable[[Any], Any]
+
+_PYTHON = orjson.OPT_APPEND_NEWLINE | orjson.OPT_NAIVE_UTC | orjson.OPT_UTC_Z | orjson.OPT_SERIALIZE_NUMPY
 
 
 def encode_json(table: pa.Table | pa.RecordBatch) -> list[bytes]:
@@ -32,15 +35,35 @@ def key_bytes(table: pa.Table | pa.RecordBatch, columns: str | Sequence[str]) ->
     Null where the column is, or all of them are."""
     names = [columns] if isinstance(columns, str) else list(columns)
     if len(names) == 1:
-        return _key_text(_flat(table.column(names[0])))
+        return _key_text(flat(table.column(names[0])))
     values = [json_values(table.column(name)) for name in names]
     rows = zip(*values, strict=True)
     return pa.array([None if all(v is None for v in row) else orjson.dumps(row) for row in rows], pa.binary())
 
 
+def json_row(row: Mapping[str, Any]) -> bytes:
+    """A Python row as JSON text; TypeError if JSON has no form for something in it."""
+    return orjson.dumps(dict(row), default=_python_value, option=_PYTHON)[:-1]
+
+
+def key_text(value: Any) -> bytes | None:
+    """A JSON value as a key: text as it is, anything else as JSON writes it; None where there is none."""
+    if value is None or isinstance(value, str):
+        return value if value is None else value.encode()
+    return orjson.dumps(value)
+
+
+def _python_value(value: Any) -> Any:
+    if isinstance(value, decimal.Decimal) and value.is_finite():
+        return format(value, "f")
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    raise TypeError(f"JSON has no form for a {type(value).__name__}")
+
+
 def json_values(column: pa.Array | pa.ChunkedArray) -> list[Any]:
     """The values of a column as orjson writes them."""
-    array = _flat(column)
+    array = flat(column)
     t = array.type
     if pa.types.is_timestamp(t):
         array = _times(array)
@@ -51,7 +74,8 @@ def json_values(column: pa.Array | pa.ChunkedArray) -> list[Any]:
     return values if shape is None else [None if v is None else shape(v) for v in values]
 
 
-def _flat(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+def flat(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """The column as one array of plain values."""
     array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     if isinstance(array, pa.ChunkedArray):
         array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], array.type)

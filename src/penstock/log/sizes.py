@@ -1,0 +1,24 @@
+"""How large each row of a batch is, for the record limit."""
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+
+def row_sizes(batch: pa.RecordBatch, limit: int) -> npt.NDArray[np.int64]:
+    """Bytes of each row; nested values, slow to measure, are measured one by one only where they could reach the limit."""
+    sizes = np.zeros(batch.num_rows, np.int64)
+    for column in batch.columns:
+        sizes += _column(column, limit)
+    return sizes
+
+
+def _column(column: pa.Array, limit: int) -> npt.NDArray[np.int64] | int:
+    if pa.types.is_binary(column.type) or pa.types.is_string(column.type):
+        return np.asarray(pc.binary_length(column).fill_null(0).to_numpy(zero_copy_only=False), np.int64)
+    if not pa.types.is_nested(column.type):
+        return int(column.type.bit_width // 8)
+    if column.nbytes <= limit // 2:
+        return int(column.nbytes // max(len(column), 1))
+    return np.array([column.slice(i, 1).nbytes for i in range(len(column))], np.int64)
