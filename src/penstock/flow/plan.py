@@ -30,7 +30,8 @@ class Source:
     time: str | None  # None: the record's own event time
     lateness: timedelta | None
     idle: timedelta
-    columns: tuple[str, ...]  # those that any step reads
+    columns: tuple[str, ...]  # those that any step reads, and the time
+    key: tuple[str, ...] = ()  # the columns of the record's key, where the flow names them
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,9 @@ class Union:
 
 @dataclass(frozen=True)
 class LateRows:
-    """The rows that the input step diverted."""
+    """The rows that the input step diverted from one of its inputs, with the columns of this step's schema."""
+
+    port: int = 0  # which input of the step they came in by: a join has two
 
 
 @dataclass(frozen=True)
@@ -93,6 +96,8 @@ Definition = Source | Where | Select | MapArrow | Union | LateRows | Window | Jo
 
 @dataclass(frozen=True)
 class Step:
+    """One step. It gives exactly the columns of its schema; what comes in may have more."""
+
     name: str
     inputs: tuple[str, ...]
     definition: Definition

@@ -1,0 +1,61 @@
+"""What a step of the graph is, before and after it is checked."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Protocol
+
+from penstock.core.schema import Schema
+from penstock.flow.plan import Origin, Step
+
+if TYPE_CHECKING:
+    from penstock.flow.place import At
+
+
+@dataclass(frozen=True)
+class Known:
+    """A checked step: the steps it became (the last one bears its name) and what the steps below it may rely on."""
+
+    steps: tuple[Step, ...]
+    label: str  # what a message or a column prefix calls it
+    view_key: tuple[str, ...] = ()  # the columns that name a row; () = its position
+    topic_key: tuple[str, ...] = ()  # the columns of a record's key
+    inputs: "tuple[Known, ...]" = ()
+
+    @property
+    def step(self) -> Step:
+        return self.steps[-1]
+
+    @property
+    def name(self) -> str:
+        return self.step.name
+
+    @property
+    def schema(self) -> Schema:
+        return self.step.schema
+
+
+class Definition(Protocol):
+    """A verb as a value. One for each kind of step; it lives in its family's file."""
+
+    kind: ClassVar[str]  # the first word of the step's name
+    judges: ClassVar[bool]  # calls rows late, so needs their time and lateness
+    takes_updates: ClassVar[bool]  # may stand below an updating step
+
+    @property
+    def by(self) -> tuple[str, ...]:
+        """The columns that belong in the step's name."""
+        ...
+
+    def resolve(self, at: "At", inputs: Sequence[Known]) -> Known:
+        """The checked step; raises BadFlow where it cannot be."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class Node:
+    """A definition in its place in the graph."""
+
+    definition: Definition
+    inputs: "tuple[Node, ...]"
+    origin: Origin
+    name: str | None = None  # what the user called it

@@ -1,0 +1,134 @@
+"""The graph that a flow is: nodes in the order they were written, and what they are written to."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Literal
+
+from penstock.core import time as times
+from penstock.core.names import check_name
+from penstock.core.schema import Schema
+from penstock.flow.definition import Definition, Node
+from penstock.flow.origin import origin
+from penstock.flow.place import Place
+from penstock.flow.plan import Origin
+from penstock.flow.sources import StreamDefinition
+from penstock.flow.stream import Stream
+
+
+@dataclass(frozen=True)
+class Written:
+    """A topic or view that takes the rows of a node."""
+
+    kind: Literal["topic", "view"]
+    name: str
+    node: Node
+    key: tuple[str, ...] | None  # None: as the step suggests
+    partitions: int
+    origin: Origin
+
+
+class FlowGraph:
+    """A flow as it is described: building it touches no file, no clock and no JVM."""
+
+    def __init__(self, name: str, log: str | None = None) -> None:
+        self.name = check_name(name, "flow")
+        self.log = log
+        self.nodes: list[Node] = []
+        self.outputs: list[Written] = []
+        self.names: dict[Node, str] = {}
+
+    def stream(
+        self,
+        topic: str,
+        schema: "str | Schema | type",
+        *,
+        time: str | None = None,
+        lateness: str | timedelta | None = None,
+        idle: str | timedelta = "30 seconds",
+        key: str | Iterable[str] | None = None,
+        name: str | None = None,
+    ) -> Stream:
+        """A topic as a stream of rows.
+
+        `time` names the column that says when a row happened, `lateness` how much later than a newer row it may come; both are
+        needed as soon as a step below judges rows (windows, joins). A topic that a flow writes brings its own time: leave both out.
+        A partition idle for longer than `idle` holds nothing up. `key` names the columns of the record's key."""
+        with self.here().located():
+            waits = None if lateness is None else times.duration(lateness, "lateness")
+            definition = StreamDefinition(
+                check_name(topic), Schema.of(schema), time, waits, times.duration(idle, "idle"), columns_of(key)
+            )
+            return Stream(self, self._source(definition, name))
+
+    def _source(self, definition: StreamDefinition, name: str | None) -> Node:
+        """One source for a topic, however often it is asked for under the same settings."""
+        for node in self.nodes:
+            same = isinstance(node.definition, StreamDefinition) and node.definition.topic == definition.topic
+            if not same or self.names.get(node) != name:
+                continue
+            if node.definition != definition:
+                self.here().refuse(
+                    f"topic {definition.topic!r} is read twice, under different settings",
+                    f"the other one: {node.origin}",
+                    hint="use the first stream again, or name= this one",
+                )
+            return node
+        return self.add(definition, (), name)
+
+    def add(self, definition: Definition, inputs: tuple[Node, ...], name: str | None = None) -> Node:
+        """A new node; every verb of a stream ends here."""
+        foreign = next((node for node in inputs if node not in self.nodes), None)
+        if foreign:
+            self.here().refuse(
+                "cannot bring streams of two flows together",
+                f"the other stream: {foreign.origin}",
+                hint="write the one to a topic and read that in the other",
+            )
+        node = Node(definition, inputs, origin())
+        self.nodes.append(node)
+        if name is not None:
+            self.call(node, name)
+        return node
+
+    def shared(self, definition: Definition, inputs: tuple[Node, ...]) -> Node:
+        """The node with this definition over these inputs: the one that is there, or a new one."""
+        there = (node for node in self.nodes if node.definition == definition and node.inputs == inputs)
+        return next(there, None) or self.add(definition, inputs)
+
+    def call(self, node: Node, name: str) -> None:
+        """Gives a node its name, once."""
+        with self.here().located():
+            check_name(name, "step")
+        before = self.names.setdefault(node, name)
+        if before != name:
+            self.here().refuse(f"cannot name a step {name!r}: it is already named {before!r}")
+
+    def write(
+        self, kind: Literal["topic", "view"], name: str, node: Node, key: str | Iterable[str] | None, partitions: int = 1
+    ) -> None:
+        """Registers an output."""
+        here = self.here()
+        with here.located():
+            check_name(name, kind)
+        if not isinstance(partitions, int) or partitions < 1:
+            here.refuse(f"cannot write topic {name!r} with {partitions!r} partitions", hint="give a number from 1 up")
+        twice = next((w for w in self.outputs if w.kind == kind and w.name == name), None)
+        if twice:
+            here.refuse(
+                f"{kind} {name!r} is written twice",
+                f"the other one: {twice.origin}",
+                hint="bring the streams together with union first, or choose another name",
+            )
+        self.outputs.append(Written(kind, name, node, None if key is None else columns_of(key), partitions, here.origin))
+
+    def here(self) -> Place:
+        """The line of the user's program that is running now."""
+        return Place(self.name, origin())
+
+
+def columns_of(given: str | Iterable[str] | None) -> tuple[str, ...]:
+    """One column or several, as a user writes them."""
+    if given is None:
+        return ()
+    return (given,) if isinstance(given, str) else tuple(given)

@@ -1,0 +1,111 @@
+"""Joins of two streams within a time bound."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import ClassVar, Literal
+
+import pyarrow as pa
+
+from penstock.core import time
+from penstock.core.schema import Schema, type_text
+from penstock.errors import BadTime
+from penstock.flow import plan
+from penstock.flow.definition import Known
+from penstock.flow.place import At, find, keyable
+
+How = Literal["inner", "left"]
+Within = str | timedelta | tuple[str | timedelta, str | timedelta]
+
+
+@dataclass(frozen=True)
+class JoinDefinition:
+    """Pairs of rows with equal `on` whose times lie within the bound: lo <= right - left <= hi."""
+
+    on: tuple[str, ...]
+    within: tuple[timedelta, timedelta] | None
+    how: How
+    late: plan.Late
+
+    kind: ClassVar[str] = "join"
+    judges: ClassVar[bool] = True
+    takes_updates: ClassVar[bool] = False
+
+    @property
+    def by(self) -> tuple[str, ...]:
+        return self.on
+
+    def resolve(self, at: At, inputs: Sequence[Known]) -> Known:
+        left, right = inputs
+        doing = f"join {left.label} with {right.label}"
+        if self.within is None:
+            at.refuse(f"cannot {doing}: no time bound", hint='say how far apart two rows may be, e.g. within="30 minutes"')
+        on = _on(self.on, left, right, at, doing)
+        names = _right_names(on, left, right)
+        left_names = [n for n in left.schema.names if n not in on]
+        clash = f"select other names on one side before the join, e.g. {right.label}.select(…)"
+        at.new_columns([*on, *left_names, *(new for new, _ in names)], doing, hint=clash)
+        schema = _schema([*on, *left_names], names, left.schema, right.schema, self.how)
+        definition = plan.Join(on, *self.within, self.how, self.late, names)
+        step = plan.Step(at.name, (left.name, right.name), definition, schema, at.origin)
+        return Known((step,), at.name, topic_key=on, inputs=(left, right))
+
+
+def bounds(within: Within | None) -> tuple[timedelta, timedelta] | None:
+    """The bound as (lo, hi): one duration reaches both ways; a pair says how far the right row may lie from the left."""
+    if within is None:
+        return None
+    if not isinstance(within, tuple):
+        reach = time.duration(within, "within")
+        return -reach, reach
+    if len(within) != 2:
+        raise BadTime(f"within has two bounds, not {len(within)}", hint='write it like within=("-5 minutes", "30 minutes")')
+    lo, hi = _signed(within[0]), _signed(within[1])
+    if lo > hi:
+        raise BadTime(
+            f"within={within!r} matches nothing: its first bound lies behind its second",
+            hint='write it like ("-5 minutes", "30 minutes")',
+        )
+    return lo, hi
+
+
+def _signed(value: str | timedelta) -> timedelta:
+    if isinstance(value, timedelta):
+        return value
+    text = value.strip()
+    return -time.duration(text[1:], "within") if text.startswith("-") else time.duration(text.removeprefix("+"), "within")
+
+
+def _on(names: Sequence[str], left: Known, right: Known, at: At, doing: str) -> tuple[str, ...]:
+    if not names:
+        at.refuse(f"cannot {doing}: no column to join on", hint='name it, e.g. on="order_id"')
+    on = at.columns(names, left.schema, f"{doing}: {left.label} lacks a column of `on`")
+    for name in on:
+        if at.column(name, right.schema, f"{doing}: {right.label} lacks a column of `on`") != name:
+            other = find(name, right.schema.names)
+            at.refuse(f"cannot {doing}: {name!r} is called {other!r} in {right.label}", hint="give it one name with select first")
+        mine, theirs = left.schema.type(name), right.schema.type(name)
+        if mine != theirs:
+            at.refuse(
+                f"cannot {doing}: {name!r} is {type_text(mine)} in {left.label} and {type_text(theirs)} in {right.label}",
+                hint=f'bring both to one type first, e.g. with_columns({name}="cast({name} as {type_text(mine)})")',
+            )
+        if not keyable(mine):
+            at.refuse(f"cannot {doing}: {name!r} is {type_text(mine)}, which cannot be a key")
+    return on
+
+
+def _right_names(on: Sequence[str], left: Known, right: Known) -> tuple[tuple[str, str], ...]:
+    """Output name and own name of each column of the right side; colliding ones bear the side's name."""
+    prefix = re.sub(r"\W", "_", right.label)
+    own = [n for n in right.schema.names if n not in on]
+    return tuple((n if find(n, left.schema.names) is None else f"{prefix}_{n}", n) for n in own)
+
+
+def _schema(first: Sequence[str], names: Sequence[tuple[str, str]], left: Schema, right: Schema, how: How) -> Schema:
+    fields = [left.arrow.field(n) for n in first]
+    for new, own in names:
+        field = right.arrow.field(own).with_name(new)
+        fields.append(field.with_nullable(True) if how == "left" else field)
+    return Schema(pa.schema(fields))

@@ -1,0 +1,58 @@
+"""The rows that a step diverted because they came too late."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import pyarrow as pa
+
+from penstock.core.expression import Expression, Literal
+from penstock.core.schema import Schema, type_text
+from penstock.flow import plan
+from penstock.flow.definition import Known
+from penstock.flow.place import At
+from penstock.flow.rows import Columns, passed_on
+
+
+@dataclass(frozen=True)
+class LateDefinition:
+    """Late rows as they came in. Of a join: its output columns, those of the other side null."""
+
+    kind: ClassVar[str] = "late"
+    judges: ClassVar[bool] = False
+    takes_updates: ClassVar[bool] = True
+    by: ClassVar[tuple[str, ...]] = ()
+
+    def resolve(self, at: At, inputs: Sequence[Known]) -> Known:
+        (judged,) = inputs
+        definition = judged.step.definition
+        if isinstance(definition, plan.Window | plan.Join) and definition.late == "ignore":
+            at.refuse(f"cannot read the late rows of {judged.label}: it ignores them", hint='use late="divert" there')
+        if isinstance(definition, plan.Join):
+            return _of_join(at, judged, definition)
+        above = judged.inputs[0]
+        step = plan.Step(at.name, (judged.name,), plan.LateRows(), above.schema, at.origin)
+        return Known((step,), at.name, above.view_key, above.topic_key, (judged,))
+
+
+def _of_join(at: At, judged: Known, join: plan.Join) -> Known:
+    """Both sides, each brought to the join's columns, then put together."""
+    left, right = judged.inputs
+    from_right = dict(join.right) | {n: n for n in join.on}
+    from_left = {n: n for n in left.schema.names}
+    schema = Schema(pa.schema([f if f.name in join.on else f.with_nullable(True) for f in judged.schema]))
+    steps: list[plan.Step] = []
+    for port, (side, own) in enumerate(((left, from_left), (right, from_right))):
+        rows = f"{at.name}.{('left', 'right')[port]}"
+        columns: Columns = tuple((f.name, _side(f, side.schema, own)) for f in schema)
+        steps.append(plan.Step(rows, (judged.name,), plan.LateRows(port), side.schema, at.origin))
+        steps.append(plan.Step(f"{rows}.columns", (rows,), plan.Select(columns), schema, at.origin))
+    inputs = (steps[1].name, steps[3].name)
+    steps.append(plan.Step(at.name, inputs, plan.Union(), schema, at.origin))
+    return Known(tuple(steps), at.name, topic_key=join.on, inputs=(judged,))
+
+
+def _side(field: pa.Field, schema: Schema, own: dict[str, str]) -> Expression:
+    if field.name in own:
+        return passed_on(own[field.name], schema)
+    return Expression(f"cast(null as {type_text(field.type)})", field.type, (), Literal(None, field.type))

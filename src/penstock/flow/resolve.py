@@ -1,0 +1,98 @@
+"""From the graph to a plan: everything is checked here, before anything starts."""
+
+from collections.abc import Mapping, Sequence
+
+from penstock.errors import BadFlow
+from penstock.flow import plan
+from penstock.flow.analyzer import Analyzer
+from penstock.flow.definition import Known, Node
+from penstock.flow.graph import FlowGraph, Written
+from penstock.flow.naming import equal_names, names_of
+from penstock.flow.place import At, Place
+from penstock.flow.pruning import prune
+from penstock.flow.topics import Suggest, TopicFacts, check_topics
+
+
+def resolve(
+    graph: FlowGraph, analyzer: Analyzer, topics: Mapping[str, TopicFacts] | None = None, suggest: Suggest | None = None
+) -> plan.Plan:
+    """The checked plan of a flow; BadFlow says what is wrong, where, and what to do.
+
+    `topics` are facts about the topics of the log the flow will run on; None where there is no log (a test).
+    `suggest(topic, time)` may give a lateness that was measured, for the hint where one is missing."""
+    _check_outputs(graph)
+    nodes = _reachable(graph)
+    given = _given(graph, nodes)
+    names = names_of(graph.name, nodes, given)
+    known: dict[Node, Known] = {}
+    for node in nodes:
+        at = At(graph.name, node.origin, names[node], chosen=node in given, analyzer=analyzer)
+        inputs = [known[i] for i in node.inputs]
+        _check_updates(node, inputs, at)
+        known[node] = node.definition.resolve(at, inputs)
+    steps = tuple(step for node in nodes for step in known[node].steps)
+    _check_hidden_names(graph.name, steps)
+    check_topics(graph.name, nodes, known, topics, suggest)
+    outputs = tuple(_output(graph.name, written, known[written.node]) for written in graph.outputs)
+    return plan.Plan(graph.name, prune(steps, outputs), outputs)
+
+
+def _check_outputs(graph: FlowGraph) -> None:
+    if not graph.outputs:
+        raise BadFlow(
+            f"flow {graph.name} has no output",
+            hint='send a stream somewhere: stream.to("topic") or stream.view("name")',
+        )
+    reads = {getattr(node.definition, "topic", None): node for node in _reachable(graph)}
+    for written in graph.outputs:
+        if written.kind == "topic" and written.name in reads:
+            Place(graph.name, written.origin).refuse(
+                f"cannot write topic {written.name!r}: the flow also reads it, so it would feed itself",
+                f"read here: {reads[written.name].origin}",
+                hint="write to another topic",
+            )
+
+
+def _reachable(graph: FlowGraph) -> list[Node]:
+    """The nodes that some output needs, inputs first: nodes are kept in the order they were written."""
+    needed: set[Node] = set()
+    for node in reversed(graph.nodes):
+        if node in needed or any(written.node is node for written in graph.outputs):
+            needed |= {node, *node.inputs}
+    return [node for node in graph.nodes if node in needed]
+
+
+def _given(graph: FlowGraph, nodes: Sequence[Node]) -> dict[Node, str]:
+    """The names that the user chose: `name=`, else the first output. A source keeps the name of its topic."""
+    given: dict[Node, str] = {}
+    for written in graph.outputs:
+        if written.node.inputs:
+            given.setdefault(written.node, written.name)
+    return given | {node: name for node, name in graph.names.items() if node in nodes}
+
+
+def _check_updates(node: Node, inputs: Sequence[Known], at: At) -> None:
+    changing = next((known for known in inputs if known.step.updating), None)
+    if changing and not node.definition.takes_updates:
+        at.refuse(
+            f"cannot {node.definition.kind} {changing.label}: its rows change, and this step takes rows that stay",
+            f'made updating by step "{changing.name}" ({changing.step.origin})',
+            hint="put this step before that one, or serve the changing rows as a view",
+        )
+
+
+def _check_hidden_names(flow: str, steps: Sequence[plan.Step]) -> None:
+    seen: dict[str, plan.Step] = {}
+    for step in steps:
+        other = seen.setdefault(step.name, step)
+        if other is not step:
+            raise equal_names(flow, step.name, other.origin, step.origin)
+
+
+def _output(flow: str, written: Written, known: Known) -> plan.Output:
+    at = Place(flow, written.origin, known.name)
+    if written.key is not None:
+        key = at.columns(written.key, known.schema, f"key {written.kind} {written.name!r}")
+    else:
+        key = known.view_key if written.kind == "view" else known.topic_key
+    return plan.Output(written.kind, written.name, known.name, key, written.partitions, written.origin)

@@ -1,0 +1,169 @@
+"""Steps that take one row at a time: where, select, with_columns, map_arrow, and union, which takes rows from several streams."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import pyarrow as pa
+
+from penstock.core.expression import Column, Expression
+from penstock.core.schema import Schema, type_text
+from penstock.flow import plan
+from penstock.flow.definition import Known
+from penstock.flow.place import At, find
+
+Columns = tuple[tuple[str, Expression], ...]
+
+
+@dataclass(frozen=True)
+class WhereDefinition:
+    """Keeps the rows for which the condition is true."""
+
+    condition: str
+
+    kind: ClassVar[str] = "where"
+    judges: ClassVar[bool] = False
+    takes_updates: ClassVar[bool] = True
+    by: ClassVar[tuple[str, ...]] = ()
+
+    def resolve(self, at: At, inputs: Sequence[Known]) -> Known:
+        (above,) = inputs
+        condition = at.expression(self.condition, above.schema)
+        if not pa.types.is_boolean(condition.type):
+            at.refuse(
+                f"cannot keep rows where {self.condition!r}: it is {type_text(condition.type)}, not true or false",
+                hint='write a condition, e.g. where("amount > 100")',
+            )
+        step = plan.Step(at.name, (above.name,), plan.Where(condition), above.schema, at.origin, above.step.updating)
+        return Known((step,), at.label(above), above.view_key, above.topic_key, (above,))
+
+
+@dataclass(frozen=True)
+class SelectDefinition:
+    """The named columns in order, then the expressions under their names."""
+
+    columns: tuple[str, ...]
+    named: tuple[tuple[str, str], ...]
+
+    kind: ClassVar[str] = "select"
+    judges: ClassVar[bool] = False
+    takes_updates: ClassVar[bool] = True
+    by: ClassVar[tuple[str, ...]] = ()
+
+    def resolve(self, at: At, inputs: Sequence[Known]) -> Known:
+        (above,) = inputs
+        plain = [at.column(name, above.schema, f"select {name!r}") for name in self.columns]
+        chosen = tuple((name, passed_on(name, above.schema)) for name in plain)
+        chosen += tuple((at.new_name(name), at.expression(sql, above.schema)) for name, sql in self.named)
+        if not chosen:
+            at.refuse("cannot select nothing", hint='name a column, e.g. select("order_id", eur="amount * 0.9")')
+        at.new_columns([name for name, _ in chosen], "select", hint="give one of them another name")
+        return projected(at, above, chosen)
+
+
+@dataclass(frozen=True)
+class WithColumnsDefinition:
+    """All columns; an expression under the name of a column takes its place, others follow at the end."""
+
+    named: tuple[tuple[str, str], ...]
+
+    kind: ClassVar[str] = "with"
+    judges: ClassVar[bool] = False
+    takes_updates: ClassVar[bool] = True
+
+    @property
+    def by(self) -> tuple[str, ...]:
+        return tuple(name for name, _ in self.named)
+
+    def resolve(self, at: At, inputs: Sequence[Known]) -> Known:
+        (above,) = inputs
+        if not self.named:
+            at.refuse("cannot add columns: none is given", hint='name an expression, e.g. with_columns(eur="amount * 0.9")')
+        for name, _ in self.named:
+            other = find(name, above.schema.names)
+            if other is not None and other != name:
+                at.refuse(
+                    f"cannot add column {name!r}: there is {other!r}, which differs in case only",
+                    hint=f"write {other} to replace it, or give the new column another name",
+                )
+        made = {at.new_name(name): at.expression(sql, above.schema) for name, sql in self.named}
+        kept = [(name, made.pop(name) if name in made else passed_on(name, above.schema)) for name in above.schema.names]
+        return projected(at, above, (*kept, *made.items()))
+
+
+@dataclass(frozen=True)
+class MapArrowDefinition:
+    """A function over Arrow tables that gives one row for each row, without looking at other rows."""
+
+    function: Callable[[pa.Table], pa.Table]
+    schema: Schema
+
+    kind: ClassVar[str] = "map"
+    judges: ClassVar[bool] = False
+    takes_updates: ClassVar[bool] = False
+    by: ClassVar[tuple[str, ...]] = ()
+
+    def resolve(self, at: At, inputs: Sequence[Known]) -> Known:
+        (above,) = inputs
+        step = plan.Step(at.name, (above.name,), plan.MapArrow(self.function), self.schema, at.origin)
+        return Known((step,), at.label(above), inputs=(above,))
+
+
+@dataclass(frozen=True)
+class UnionDefinition:
+    """The rows of several streams with the same columns."""
+
+    kind: ClassVar[str] = "union"
+    judges: ClassVar[bool] = False
+    takes_updates: ClassVar[bool] = False
+    by: ClassVar[tuple[str, ...]] = ()
+
+    def resolve(self, at: At, inputs: Sequence[Known]) -> Known:
+        first, *others = inputs
+        for other in others:
+            differs = _difference(first, other)
+            if differs:
+                at.refuse(
+                    f"cannot unite {first.label} with {other.label}: {differs}",
+                    hint="bring both to the same columns with select first",
+                )
+        nullable = [any(known.schema.arrow.field(i).nullable for known in inputs) for i in range(len(first.schema.names))]
+        schema = Schema(pa.schema([f.with_nullable(n) for f, n in zip(first.schema, nullable, strict=True)]))
+        step = plan.Step(at.name, tuple(known.name for known in inputs), plan.Union(), schema, at.origin)
+        same = all(known.topic_key == first.topic_key for known in others)
+        return Known((step,), at.name, topic_key=first.topic_key if same else (), inputs=tuple(inputs))
+
+
+def passed_on(name: str, schema: Schema) -> Expression:
+    """A column as it is."""
+    return Expression(f"`{name}`", schema.type(name), (name,), Column(name, schema.type(name)))
+
+
+def projected(at: At, above: Known, columns: Columns) -> Known:
+    """A select step; keys live on under their new names while all their columns do."""
+    schema = Schema(pa.schema([_field(name, e, above.schema) for name, e in columns]))
+    step = plan.Step(at.name, (above.name,), plan.Select(columns), schema, at.origin, above.step.updating)
+    return Known((step,), at.label(above), _renamed(above.view_key, columns), _renamed(above.topic_key, columns), (above,))
+
+
+def _field(name: str, e: Expression, schema: Schema) -> pa.Field:
+    nullable = schema.arrow.field(e.tree.name).nullable if isinstance(e.tree, Column) else True
+    return pa.field(name, e.type, nullable)
+
+
+def _renamed(key: tuple[str, ...], columns: Columns) -> tuple[str, ...]:
+    new = {e.tree.name: name for name, e in reversed(columns) if isinstance(e.tree, Column)}
+    return tuple(new[name] for name in key) if all(name in new for name in key) else ()
+
+
+def _difference(first: Known, other: Known) -> str | None:
+    mine, theirs = first.schema, other.schema
+    for name in mine.names:
+        if name not in theirs:
+            return f"{other.label} has no column {name!r}"
+        if mine.type(name) != theirs.type(name):
+            return f"column {name!r} is {type_text(mine.type(name))} in one and {type_text(theirs.type(name))} in the other"
+    extra = [name for name in theirs.names if name not in mine]
+    if extra:
+        return f"{first.label} has no column {extra[0]!r}"
+    return None if mine.names == theirs.names else "their columns stand in another order"
