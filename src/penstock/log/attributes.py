@@ -11,7 +11,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.core.schema import TIMESTAMP
-from penstock.errors import BadInput
 from penstock.log.columns import Reasons, column_by_value, plain_column
 from penstock.log.partitioning import Numbers, Rule, partitions_by_key
 from penstock.log.port import TopicSpec
@@ -82,8 +81,6 @@ def times_of(fields: Fields) -> pa.Array | None:
     """The event times to store beside the rows; None where a column holds them, or the append time is meant."""
     name, said = fields.spec.time, fields.said(fields.given.times)
     if fields.spec.schema and name:
-        if said is not None:
-            raise BadInput(f"the event time of topic {fields.spec.name} is its column {name!r}", hint="leave time= out")
         _refuse_nulls(flat(fields.values(name)), name, fields.bad)
         return None
     if said is None:

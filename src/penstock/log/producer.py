@@ -1,0 +1,267 @@
+"""Writes rows and marks to a topic, each exactly once: a retry after an unknown outcome carries the same number.
+
+>>> with Producer(topic) as producer:
+...     producer.send({"order_id": "o1", "user_id": 7, "amount": 9.5, "at": "2024-01-15T10:30:00Z"})
+...     producer.mark("2024-01-15T10:30:00Z")
+"""
+
+import time as machine
+import uuid
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import partial
+from itertools import groupby
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.core.position import Position
+from penstock.core.time import FOREVER, NEVER, duration, instant, micros
+from penstock.errors import BadInput, BadRow
+from penstock.log.attributes import Given, Places
+from penstock.log.codec import Rejected
+from penstock.log.intake import Intake, Prepared
+from penstock.log.port import Sender, Topic
+
+FRAME_BYTES = 32 << 20  # a frame is read whole: larger batches are cut
+
+
+class Receipt:
+    """What became of one row: its position once the log has it, or the reason why it was refused."""
+
+    __slots__ = ("position", "reason")
+
+    def __init__(self) -> None:
+        self.position: Position | None = None
+        self.reason: str | None = None
+
+
+@dataclass(frozen=True)
+class Sent:
+    """What became of many rows, in the order given: partition and offset of each, -1 for those refused."""
+
+    partitions: Places
+    offsets: Places
+    rejected: list[Rejected]
+
+    @property
+    def rows(self) -> int:
+        return len(self.offsets) - len(self.rejected)
+
+
+@dataclass(frozen=True)
+class _Buffered:
+    row: Mapping[str, Any] | bytes
+    key: bytes | None
+    partition: int | None
+    headers: Mapping[str, bytes] | None
+    time: int | None
+    receipt: Receipt
+
+
+@dataclass
+class _Frame:
+    partition: int
+    rows: pa.RecordBatch | None
+    mark: int = NEVER
+    places: Places | None = None  # where its rows stood among those given
+    done: Callable[[Places, int, int], None] | None = None  # told places, partition and first offset
+    sequence: int = -1  # given when it is tried first, and never changed
+
+
+class Producer:
+    """One writer of a topic. Not for several threads at once: give each its own.
+
+    Rows wait until `batch_rows` of them are there, until `linger` has passed at the next `send`, or for `flush`, `mark` or the end
+    of the `with`. If the log fails, what was not acknowledged is kept, and `flush` tries it again: nothing is lost or doubled.
+    A refused row goes to `on_reject`; without that, `flush` raises BadRow once the others are in the log. With an `id` of its own
+    a producer goes on where the last one of that id ended; one with a higher `epoch` shuts the earlier ones out."""
+
+    def __init__(
+        self,
+        topic: Topic,
+        *,
+        id: str | None = None,
+        epoch: int = 0,
+        batch_rows: int = 10_000,
+        linger: str | timedelta = "100 ms",
+        objects: bool = True,
+        on_reject: Callable[[Mapping[str, Any] | bytes, str], None] | None = None,
+    ) -> None:
+        self.id = id or uuid.uuid4().hex
+        self._topic, self._epoch, self._known = topic, epoch, id is not None
+        self._intake = Intake(topic.spec, objects=objects)
+        self._batch_rows, self._linger = batch_rows, duration(linger, "linger").total_seconds()
+        self._on_reject = on_reject
+        self._buffer: list[_Buffered] = []
+        self._since = 0.0
+        self._queue: deque[_Frame] = deque()
+        self._sequences: dict[int, int] = {}
+
+    def send(
+        self,
+        row: Mapping[str, Any] | bytes,
+        *,
+        key: str | bytes | None = None,
+        partition: int | None = None,
+        headers: Mapping[str, bytes | str] | None = None,
+        time: datetime | str | int | None = None,
+    ) -> Receipt:
+        """Takes one row (bytes: JSON text, or whatever a raw topic holds). The receipt is filled once the row is in the log.
+
+        The partition: the one given, else by the topic's `partition_by`, else by the key, else 0."""
+        if time is not None and self._topic.spec.schema and self._topic.spec.time:
+            raise BadInput(
+                f"the event time of topic {self._topic.spec.name} is its column {self._topic.spec.time!r}", hint="leave time= out"
+            )
+        receipt, now = Receipt(), machine.monotonic()
+        if not self._buffer:
+            self._since = now
+        at = None if time is None else as_micros(time)
+        named = {name: _bytes(value) for name, value in headers.items()} if headers else None
+        self._buffer.append(_Buffered(row, None if key is None else _bytes(key), partition, named, at, receipt))
+        if len(self._buffer) >= self._batch_rows or now - self._since >= self._linger:
+            self.flush()
+        return receipt
+
+    def send_arrow(self, table: pa.Table, *, partition: int | None = None, keys: Sequence[bytes | None] | None = None) -> Sent:
+        """Writes the rows of a table at once. If it fails, call `flush` to try again what is still outstanding."""
+        return self._send_now(
+            lambda given, rows: self._intake.table(table.slice(rows.start, len(rows)), given), table.num_rows, partition, keys
+        )
+
+    def send_lines(self, values: Sequence[bytes], *, partition: int | None = None) -> Sent:
+        """Writes texts, one a row, at once: JSON objects, or whatever a raw topic holds."""
+        return self._send_now(lambda given, rows: self._intake.lines(values[rows.start : rows.stop], given), len(values), partition)
+
+    def mark(self, until: datetime | str | int, partition: int | None = None) -> None:
+        """Promises that later rows are judged with a watermark of at least this time; FOREVER: the end of input. Rows sent
+        before stand before it. All partitions, if none is named."""
+        self.flush()
+        time = as_micros(until)
+        numbers = range(self._topic.spec.partitions) if partition is None else [partition]
+        self._queue.extend(_Frame(number, None, time) for number in numbers)
+        self._drain()
+
+    def flush(self) -> None:
+        """Returns once the log has every row that was sent."""
+        self._drain()
+        rows, self._buffer = self._buffer, []
+        refused: list[tuple[_Buffered, str]] = []
+        for is_text, group in groupby(rows, key=lambda item: isinstance(item.row, bytes)):
+            refused += self._enqueue_rows(list(group), is_text)
+        self._drain()
+        self._report(refused)
+
+    def __enter__(self) -> "Producer":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.flush()
+
+    def _send_now(
+        self,
+        prepare: Callable[[Given, range], Prepared],
+        count: int,
+        partition: int | None,
+        keys: Sequence[bytes | None] | None = None,
+    ) -> Sent:
+        self.flush()
+        sent = Sent(np.full(count, -1, np.int64), np.full(count, -1, np.int64), [])
+        for start in range(0, count, self._batch_rows):
+            rows = range(start, min(start + self._batch_rows, count))
+            given = Given(keys[rows.start : rows.stop] if keys else None, None if partition is None else [partition] * len(rows))
+            prepared = prepare(given, rows)
+            sent.rejected.extend(Rejected(start + r.index, r.reason) for r in prepared.rejected)
+            self._enqueue(prepared, partial(_fill, sent, start))
+            self._drain()
+        return sent
+
+    def _enqueue_rows(self, items: list[_Buffered], is_text: bool) -> list[tuple[_Buffered, str]]:
+        given = Given([i.key for i in items], [i.partition for i in items], [i.headers for i in items], [i.time for i in items])
+        rows: list[Any] = [i.row for i in items]
+        prepared = self._intake.lines(rows, given) if is_text else self._intake.rows(rows, given)
+
+        def done(places: Places, number: int, base: int) -> None:
+            for n, place in enumerate(places.tolist()):
+                items[place].receipt.position = Position(self._topic.spec.name, number, base + n)
+
+        self._enqueue(prepared, done)
+        for r in prepared.rejected:
+            items[r.index].receipt.reason = r.reason
+        return [(items[r.index], r.reason) for r in prepared.rejected]
+
+    def _enqueue(self, prepared: Prepared, done: Callable[[Places, int, int], None]) -> None:
+        for number, rows, places in prepared.by_partition():
+            for start, part in _cut(rows):
+                where = places[start : start + part.num_rows]
+                self._queue.append(_Frame(number, part, places=where, done=done))
+
+    def _drain(self) -> None:
+        """Sends what is queued, in order. A frame leaves the queue when the log has it, or says that it never will."""
+        while self._queue:
+            frame = self._queue[0]
+            if frame.sequence < 0:
+                frame.sequence = self._next_sequence(frame.partition)
+            try:
+                appended = self._topic.append(
+                    frame.partition, frame.rows, mark=frame.mark, sender=Sender(self.id, self._epoch, frame.sequence)
+                )
+            except BadInput:
+                self._queue.popleft()
+                raise
+            self._queue.popleft()
+            self._sequences[frame.partition] = frame.sequence + 1
+            if frame.done and frame.places is not None:
+                frame.done(frame.places, frame.partition, appended.base)
+
+    def _next_sequence(self, partition: int) -> int:
+        if partition not in self._sequences:
+            self._sequences[partition] = self._resume(partition) if self._known else 0
+        return self._sequences[partition]
+
+    def _resume(self, partition: int) -> int:
+        """The number after the last one that the log has of this producer."""
+        for frame in reversed(self._topic.frames(partition)):
+            sender = frame.sender
+            if sender and sender.id == self.id:
+                return sender.sequence + 1 if sender.epoch == self._epoch else 0
+        return 0
+
+    def _report(self, refused: list[tuple[_Buffered, str]]) -> None:
+        if self._on_reject:
+            for item, reason in refused:
+                self._on_reject(item.row, reason)
+        elif refused:
+            more = f"and {len(refused) - 1:,} more; " if len(refused) > 1 else ""
+            raise BadRow(
+                f"a row for topic {self._topic.spec.name} was refused", refused[0][1], f"{more}all other rows are in the log"
+            )
+
+
+def as_micros(value: datetime | str | int) -> int:
+    """A time as microseconds; `"end"` is FOREVER."""
+    if isinstance(value, int):
+        return value
+    return FOREVER if value == "end" else micros(instant(value))
+
+
+def _bytes(value: str | bytes) -> bytes:
+    return value.encode() if isinstance(value, str) else bytes(value)
+
+
+def _cut(rows: pa.RecordBatch) -> Iterable[tuple[int, pa.RecordBatch]]:
+    if rows.nbytes <= FRAME_BYTES or rows.num_rows == 1:
+        return [(0, rows)]
+    half = rows.num_rows // 2
+    later = ((half + start, part) for start, part in _cut(rows.slice(half)))
+    return [*_cut(rows.slice(0, half)), *later]
+
+
+def _fill(sent: Sent, start: int, places: Places, partition: int, base: int) -> None:
+    sent.partitions[start + places] = partition
+    sent.offsets[start + places] = base + np.arange(len(places))
