@@ -4,11 +4,13 @@ A source row: topic, partition, offset. A window: its keys and start. A pair: bo
 Parts are escaped and closed, so that byte order is the order of the tuples.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 _END = b"\x00\x00"
 
@@ -54,3 +56,118 @@ def source_positions(topic: str, partition: int, offsets: npt.NDArray[np.int64])
 def escape(part: bytes) -> bytes:
     """A part of a longer position: zero bytes doubled up, then closed, so that no part is a prefix of another."""
     return part.replace(b"\x00", b"\x00\x01") + _END
+
+
+# Every encoded position is closed in itself: none is the beginning of another. So positions put one behind the other compare
+# as tuples do, without being escaped again. The first byte says what it is: s source, w window, p pair, u union.
+_NULL, _FIXED, _TEXT = b"\x01", b"\x02", b"\x03"
+_ABSENT = b"\x00"  # the missing side of a pair: before every position
+_SIGN = np.uint64(1 << 63)
+
+Bytes = npt.NDArray[np.uint8]  # one row of bytes per position
+Indices = npt.NDArray[np.int64]
+
+
+def window_positions(by: Sequence[pa.Array], starts: npt.NDArray[np.int64]) -> pa.Array:
+    """The positions of windows: the values of their keys, then their start."""
+    n = len(starts)
+    parts = [_constant(b"w" + bytes([len(by)]), n), *(_value(column) for column in by), _ordered(starts.view(np.uint64) ^ _SIGN)]
+    return _joined(parts, n)
+
+
+def union_positions(positions: pa.Array, number: int) -> pa.Array:
+    """The positions of rows that came in as this input of a union."""
+    n = len(positions)
+    return _joined([_constant(b"u", n), _rows(positions), _constant(number.to_bytes(4, "big"), n)], n)
+
+
+def pair_positions(left: pa.Array, li: Indices, right: pa.Array | None, ri: Indices | None) -> pa.Array:
+    """The positions of pairs of rows li and ri of both sides; right=None: left rows without a partner."""
+    n = len(li)
+    partner = _constant(_ABSENT, n) if right is None or ri is None else _taken(right, ri)
+    return _joined([_constant(b"p", n), _taken(left, li), partner], n)
+
+
+def _taken(positions: pa.Array, indices: Indices) -> Bytes | pa.Array:
+    rows = _rows(positions)
+    if isinstance(rows, np.ndarray):
+        return np.asarray(rows.view(f"V{rows.shape[1]}").ravel()[indices].view(np.uint8).reshape(len(indices), rows.shape[1]))
+    return rows.take(pa.array(indices))
+
+
+def _rows(array: pa.Array) -> Bytes | pa.Array:
+    """A binary column as a matrix of bytes where all values are equally long, else as it is."""
+    n = len(array)
+    offsets = np.frombuffer(array.buffers()[1], np.int32, n + 1, array.offset * 4) if n else np.zeros(1, np.int32)
+    width = int(offsets[1] - offsets[0]) if n else 0
+    if not width or array.null_count or int(offsets[-1] - offsets[0]) != n * width or np.any(np.diff(offsets) != width):
+        return array
+    return np.frombuffer(array.buffers()[2], np.uint8, n * width, int(offsets[0])).reshape(n, width)
+
+
+def _constant(value: bytes, n: int) -> Bytes:
+    return np.broadcast_to(np.frombuffer(value, np.uint8), (n, len(value)))
+
+
+def _joined(parts: Sequence[Bytes | pa.Array], n: int) -> pa.Array:
+    matrices = [part for part in parts if isinstance(part, np.ndarray)]
+    if len(matrices) == len(parts):
+        return _binary(_side_by_side(matrices, n))
+    arrays = [_binary(np.ascontiguousarray(part)) if isinstance(part, np.ndarray) else part for part in parts]
+    return pc.binary_join_element_wise(*arrays, pa.scalar(b"", pa.binary()))
+
+
+def _side_by_side(matrices: Sequence[Bytes], n: int) -> Bytes:
+    """One matrix of several; columns are copied as whole values, which is twice as fast as byte by byte."""
+    widths = [m.shape[1] for m in matrices]
+    out = np.empty(n, np.dtype([(str(i), f"V{width}") for i, width in enumerate(widths)]))
+    for i, (m, width) in enumerate(zip(matrices, widths, strict=True)):
+        one = m if m.strides[0] else m[:1]
+        out[str(i)] = np.ascontiguousarray(one).view(f"V{width}").ravel()
+    return out.view(np.uint8).reshape(n, sum(widths))
+
+
+def _binary(matrix: Bytes) -> pa.Array:
+    n, width = matrix.shape
+    ends = np.arange(n + 1, dtype=np.int32) * np.int32(width)
+    return pa.Array.from_buffers(pa.binary(), n, [None, pa.py_buffer(ends), pa.py_buffer(np.ascontiguousarray(matrix))])
+
+
+def _value(column: pa.Array) -> Bytes | pa.Array:
+    """One key column as bytes that compare as its values do; null first."""
+    encoded = _fixed(column)
+    if encoded is None:
+        return _text(column)
+    tagged = np.hstack([_constant(_FIXED, len(column)), encoded])
+    if not column.null_count:
+        return tagged
+    return pc.if_else(column.is_null(), pa.scalar(_NULL, pa.binary()), _binary(tagged))
+
+
+def _fixed(column: pa.Array) -> Bytes | None:
+    t = column.type
+    if pa.types.is_date32(t):
+        column = column.cast(pa.int32())
+    if pa.types.is_decimal128(t):
+        words = np.frombuffer(column.buffers()[1], np.uint64, 2 * len(column), column.offset * 16).reshape(-1, 2)
+        return np.hstack([_ordered(words[:, 1] ^ _SIGN), _ordered(words[:, 0])])
+    if pa.types.is_floating(t):
+        bits = np.ascontiguousarray(column.cast(pa.float64()).fill_null(0).to_numpy(zero_copy_only=False)).view(np.uint64)
+        return _ordered(np.where(bits & _SIGN, ~bits, bits ^ _SIGN))
+    if pa.types.is_integer(t) or pa.types.is_boolean(t) or pa.types.is_temporal(t):
+        numbers = np.ascontiguousarray(column.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False))
+        return _ordered(numbers.view(np.uint64) ^ _SIGN)
+    return None
+
+
+def _text(column: pa.Array) -> pa.Array:
+    t = column.type
+    if not (pa.types.is_string(t) or pa.types.is_binary(t) or pa.types.is_large_string(t) or pa.types.is_large_binary(t)):
+        column = pa.array([None if v is None else repr(v) for v in column.to_pylist()], pa.string())  # nested: by its text
+    escaped = pc.replace_substring(column.cast(pa.binary()), pattern="\x00", replacement="\x00\x01")
+    closed = pc.binary_join_element_wise(pa.scalar(_TEXT), escaped, pa.scalar(_END), pa.scalar(b"", pa.binary()))
+    return closed.fill_null(_NULL)
+
+
+def _ordered(numbers: npt.NDArray[np.uint64]) -> Bytes:
+    return numbers.astype(">u8").view(np.uint8).reshape(len(numbers), 8)

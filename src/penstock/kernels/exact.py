@@ -1,0 +1,103 @@
+"""Sums of integers and decimals that never round and never wrap.
+
+A sum is kept as limbs of 32 bits, the last one signed and 64 bits wide: Σ limb[i] · 2**(32 i). Limbs are added like any other
+column, in any order; only a result that does not fit its type is an error, so what overflows does not depend on the cut.
+"""
+
+from collections.abc import Sequence
+from decimal import Decimal
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.errors import BadRow
+
+Longs = npt.NDArray[np.int64]
+
+_BITS = np.int64(32)
+_LOW = np.int64(0xFFFFFFFF)
+_LONG_DIGITS = 18  # decimals of so many digits fit into a long
+
+
+def limb_count(t: pa.DataType) -> int:
+    """How many limbs a sum over this type has."""
+    return 4 if pa.types.is_decimal(t) and t.precision > _LONG_DIGITS else 2
+
+
+def addends(column: pa.Array) -> list[Longs]:
+    """What is added up per row: one column where no sum over these rows can leave a long, else one for each limb."""
+    words = _words(column)
+    if len(words) == 1:
+        least, greatest = (int(words[0].min()), int(words[0].max())) if len(column) else (0, 0)
+        return words if max(-least, greatest) * len(column) < 2**63 else split(words[0])
+    low, high = words
+    return [low & _LOW, (low >> _BITS) & _LOW, *split(high)]
+
+
+def split(sums: Longs) -> list[Longs]:
+    """Whole longs as two limbs."""
+    return [sums & _LOW, sums >> _BITS]
+
+
+def carried(limbs: Sequence[Longs]) -> list[Longs]:
+    """The same sums with every limb but the last brought back below 2**32."""
+    out: list[Longs] = []
+    carry: Longs | np.int64 = np.int64(0)
+    for limb in limbs[:-1]:
+        whole = limb + carry
+        out.append(whole & _LOW)
+        carry = whole >> _BITS
+    return [*out, limbs[-1] + carry]
+
+
+def integers(limbs: Sequence[Longs]) -> list[int]:
+    """The sums as Python's integers."""
+    total = [int(x) for x in limbs[-1]]
+    for limb in reversed(limbs[:-1]):
+        total = [(t << 32) + int(x) for t, x in zip(total, limb, strict=True)]
+    return total
+
+
+def longs(limbs: Sequence[Longs], what: str) -> Longs:
+    """The sums as longs; BadRow if one does not fit."""
+    low, high = carried(limbs)
+    if np.any((high < -(2**31)) | (high >= 2**31)):
+        raise BadRow(f"{what} overflows a long", hint="sum it as decimal: cast(… as decimal(38, 0))")
+    return (high << _BITS) | low
+
+
+def decimals(limbs: Sequence[Longs], t: pa.DataType, what: str) -> pa.Array:
+    """The sums as decimals; BadRow if one does not fit."""
+    parts = carried(limbs)
+    if len(parts) == 2:
+        low, high = (parts[1] << _BITS) | parts[0], parts[1] >> _BITS
+    else:
+        if np.any((parts[3] < -(2**31)) | (parts[3] >= 2**31)):
+            raise BadRow(f"{what} overflows a {t}")
+        low, high = (parts[1] << _BITS) | parts[0], (parts[3] << _BITS) | parts[2]
+    buffer = pa.py_buffer(np.stack([low, high], axis=1))
+    wide = pa.Array.from_buffers(pa.decimal128(38, t.scale), len(low), [None, buffer])
+    if not _fits(wide, t):
+        raise BadRow(f"{what} overflows a {t}")
+    return wide.cast(t)
+
+
+def _fits(values: pa.Array, t: pa.DataType) -> bool:
+    if not len(values):
+        return True
+    extremes = pc.min_max(values).as_py()
+    limit = Decimal(10).scaleb(t.precision - 1 - t.scale)
+    return bool(extremes["max"] < limit and extremes["min"] > -limit)
+
+
+def _words(column: pa.Array) -> list[Longs]:
+    """The rows as one long each, or as a low and a high one; null is 0."""
+    if not pa.types.is_decimal(column.type):
+        return [np.asarray(column.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False))]
+    pairs = np.frombuffer(column.buffers()[1], np.int64, 2 * len(column), column.offset * 16).reshape(-1, 2)
+    if column.null_count:
+        pairs = np.where(column.is_valid().to_numpy(zero_copy_only=False)[:, None], pairs, 0)
+    width = 1 if limb_count(column.type) == 2 else 2
+    return [np.ascontiguousarray(pairs[:, i]) for i in range(width)]

@@ -1,0 +1,41 @@
+"""Columns of Arrow tables as the kernels want them: NumPy without a copy where there is one chunk, plain types in state."""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+import pyarrow as pa
+
+from penstock.core.change import TIME
+
+
+def column(table: pa.Table, name: str) -> pa.Array:
+    """A column as one array."""
+    chunks = table[name]
+    if chunks.num_chunks == 1:
+        return chunks.chunk(0)
+    return pa.concat_arrays(chunks.chunks) if chunks.num_chunks else pa.array([], chunks.type)
+
+
+def numbers(table: pa.Table, name: str) -> npt.NDArray[Any]:
+    """A column of numbers without nulls."""
+    return np.asarray(column(table, name).to_numpy(zero_copy_only=True))
+
+
+def by_slot(table: pa.Table, width: int) -> dict[int, pa.Table]:
+    """The rows by the stretch of time (its begin) they lie in; right for times before 1970 too."""
+    slots = numbers(table, TIME) // np.int64(width) * np.int64(width)
+    if not len(slots):
+        return {}
+    if (slots == slots[0]).all():
+        return {int(slots[0]): table}
+    order = np.argsort(slots, kind="stable")
+    ordered, slots = table.take(pa.array(order)), slots[order]
+    at = np.flatnonzero(np.diff(slots, prepend=slots[0] - 1)).tolist()
+    return {int(slots[a]): ordered.slice(a, b - a) for a, b in zip(at, [*at[1:], len(slots)], strict=True)}
+
+
+def stored(frame: pl.DataFrame, schema: pa.Schema) -> pa.Table:
+    """A frame as an Arrow table of exactly this schema."""
+    return frame.select(schema.names).to_arrow(compat_level=pl.CompatLevel.oldest()).cast(schema)
