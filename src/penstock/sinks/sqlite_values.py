@@ -32,7 +32,7 @@ def to_sqlite(column: pa.Array, key: bool = False) -> list[Value]:
     """The values of a column as they are bound to a statement."""
     t = column.type
     if pa.types.is_floating(t):
-        values = column.to_pylist()
+        values: list[Value] = column.to_pylist()
         if pc.any(pc.is_nan(column)).as_py():
             values = [NAN if v != v else v for v in values]
     elif pa.types.is_binary(t):

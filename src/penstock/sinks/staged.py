@@ -38,3 +38,12 @@ def _column(table: pa.Table, f: pa.Field) -> pa.ChunkedArray:
     if f.name == WATERMARK and WATERMARK not in table.column_names:
         return pa.chunked_array([pa.repeat(pa.scalar(NEVER, pa.int64()), table.num_rows)])
     return table.column(f.name).cast(f.type)
+
+
+def whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """The column in one piece."""
+    if not isinstance(column, pa.ChunkedArray):
+        return column
+    if column.num_chunks == 1:
+        return column.chunk(0)
+    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)

@@ -29,18 +29,21 @@ class Meta:
     schema: Schema
     key: tuple[str, ...]
     updating: bool
+    unique: bool
 
     @classmethod
     def of(cls, spec: SinkSpec) -> "Meta":
         """The schema goes through its text, as it will when it is read back."""
-        return cls(spec.flow, spec.name, Schema.of(spec.schema.ddl()), spec.key, spec.updating)
+        return cls(spec.flow, spec.name, Schema.of(spec.schema.ddl()), spec.key, spec.updating, spec.unique)
 
     @property
     def layout(self) -> Layout:
-        return Layout(self.schema, self.key, self.updating)
+        return Layout(self.schema, self.key, self.updating, self.unique)
 
     def lines(self) -> list[tuple[str, str]]:
-        facts = {"flow": self.flow, "name": self.name, "schema": self.schema.ddl(), "key": self.key, "updating": self.updating}
+        facts = {name: getattr(self, name) for name in ("flow", "name", "key", "updating", "unique")} | {
+            "schema": self.schema.ddl()
+        }
         return [(name, json.dumps(value)) for name, value in facts.items()]
 
 
@@ -118,7 +121,7 @@ def _check_format(connection: sqlite3.Connection, path: Path, name: str) -> None
 
 def read_meta(connection: sqlite3.Connection) -> Meta:
     facts = {name: json.loads(value) for name, value in connection.execute("SELECT name, value FROM meta")}
-    return Meta(facts["flow"], facts["name"], Schema.of(facts["schema"]), tuple(facts["key"]), facts["updating"])
+    return Meta(**facts | {"schema": Schema.of(facts["schema"]), "key": tuple(facts["key"])})
 
 
 def reconcile(connection: sqlite3.Connection, wanted: Meta) -> None:
@@ -142,6 +145,8 @@ def _difference(found: Meta, wanted: Meta) -> str | None:
         return f"its key is ({', '.join(found.key) or 'position'}), not ({', '.join(wanted.key) or 'position'})"
     if found.updating != wanted.updating:
         return f"its rows were {'updating' if found.updating else 'append-only'}"
+    if found.unique != wanted.unique:
+        return f"its keys were {'' if found.unique else 'not '}unique"
     return found.schema.can_become(wanted.schema)
 
 

@@ -9,6 +9,7 @@ import pyarrow.compute as pc
 
 from penstock.core.change import OP, Op
 from penstock.sinks.sqlite_values import Value, to_sqlite
+from penstock.sinks.staged import whole
 from penstock.sinks.view_tables import Layout
 
 _SLICE = 100_000  # rows that are Python values at one time
@@ -59,8 +60,4 @@ class ViewRows:
     def _values(self, rows: pa.Table) -> Iterator[list[list[Value]]]:
         for start in range(0, rows.num_rows, _SLICE):
             part = rows.slice(start, _SLICE)
-            yield [to_sqlite(_whole(part[name]), name in self._layout.clustered) for name in self._layout.names]
-
-
-def _whole(column: pa.ChunkedArray) -> pa.Array:
-    return pa.concat_arrays(column.chunks) if column.num_chunks != 1 else column.chunk(0)
+            yield [to_sqlite(whole(part[name]), name in self._layout.clustered) for name in self._layout.names]

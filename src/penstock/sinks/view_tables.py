@@ -5,6 +5,7 @@ rows never change writes each row once. `__since` and `__until` are the epochs b
 `marker` has one line per delivered epoch, `meta` says what the view is.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -33,6 +34,7 @@ class Layout:
     schema: Schema
     key: tuple[str, ...]  # as the flow names it; () = the row's position
     updating: bool
+    unique: bool = False
 
     @cached_property
     def clustered(self) -> tuple[str, ...]:
@@ -41,8 +43,14 @@ class Layout:
 
     @cached_property
     def fields(self) -> list[pa.Field]:
-        """The columns every version has: the schema's, then event time and position."""
-        return [*self.schema, pa.field(TIME, pa.int64(), False), pa.field(POSITION, pa.binary(), False)]
+        """The columns every version has: the schema's, then event time and, where it can tell two versions apart, position."""
+        position = [] if self.unique and self.key else [pa.field(POSITION, pa.binary(), False)]
+        return [*self.schema, pa.field(TIME, pa.int64(), False), *position]
+
+    @cached_property
+    def order(self) -> tuple[str, ...]:
+        """What the versions of a key are ordered by."""
+        return tuple(f.name for f in self.fields[len(self.schema.names) :])
 
     @property
     def names(self) -> list[str]:
@@ -62,7 +70,7 @@ class Layout:
         """Where the rows of one epoch are compared with the current ones: all of them, and the last of each key."""
         columns, key = f"{self._columns()}, {LIVE} INTEGER NOT NULL, {NUMBER} INTEGER NOT NULL", listed(self.clustered)
         return [
-            f"CREATE TEMP TABLE incoming ({columns}, PRIMARY KEY ({key}, {LIVE}, {TIME}, {POSITION}, {NUMBER})) WITHOUT ROWID",
+            f"CREATE TEMP TABLE incoming ({columns}, PRIMARY KEY ({key}, {LIVE}, {listed(self.order)}, {NUMBER})) WITHOUT ROWID",
             f"CREATE TEMP TABLE latest ({columns}, PRIMARY KEY ({key})) WITHOUT ROWID",
         ]
 
@@ -83,7 +91,7 @@ class Layout:
         return [
             "DELETE FROM latest",
             # The last of each key stays, since it comes last.
-            f"INSERT OR REPLACE INTO latest SELECT * FROM incoming ORDER BY {key}, {LIVE}, {TIME}, {POSITION}, {NUMBER}",
+            f"INSERT OR REPLACE INTO latest SELECT * FROM incoming ORDER BY {key}, {LIVE}, {listed(self.order)}, {NUMBER}",
             *([] if self.updating else self._keep_older()),
             f"{history} SELECT {self._of('c')}, c.{SINCE}, :epoch, 0 {self._met()}",
             f"{history} SELECT {self._of('l')}, :epoch, :epoch, 1 FROM latest l WHERE l.{LIVE} = 0",
@@ -95,7 +103,7 @@ class Layout:
 
     def _keep_older(self) -> list[str]:
         """The current row has the greatest (time, position), in whatever order rows come: others are history at once."""
-        older = f"(l.{TIME}, l.{POSITION}) < (c.{TIME}, c.{POSITION})"
+        older = f"({_of('l', self.order)}) < ({_of('c', self.order)})"
         history = f"INSERT INTO history ({self._version()})"
         return [
             f"{history} SELECT {self._of('i')}, :epoch, :epoch, 0 FROM incoming i CROSS JOIN latest l "
@@ -115,7 +123,7 @@ class Layout:
         return f"{listed(self.names)}, {SINCE}, {UNTIL}, {DELETED}"
 
     def _of(self, table: str) -> str:
-        return ", ".join(f"{table}.{quoted(name)}" for name in self.names)
+        return _of(table, self.names)
 
     def _columns(self) -> str:
         return ", ".join(_column(f) for f in self.fields)
@@ -125,8 +133,12 @@ def quoted(name: str) -> str:
     return f'"{name}"'
 
 
-def listed(names: "list[str] | tuple[str, ...]") -> str:
+def listed(names: Sequence[str]) -> str:
     return ", ".join(quoted(name) for name in names)
+
+
+def _of(table: str, names: Sequence[str]) -> str:
+    return ", ".join(f"{table}.{quoted(name)}" for name in names)
 
 
 def _column(f: pa.Field) -> str:

@@ -1,0 +1,122 @@
+"""A topic written by a flow: one atomic frame per partition and epoch, its mark behind the rows."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.core.change import POSITION, TIME
+from penstock.core.change import WATERMARK as W
+from penstock.core.schema import TIMESTAMP
+from penstock.core.time import NEVER
+from penstock.errors import Fenced, Mismatch, PenstockError, SinkError
+from penstock.log.partitioning import partitions_by_key
+from penstock.log.port import EVENT_TIME, KEY, ORIGIN, WATERMARK, Log, Sender, Topic
+from penstock.log.text import key_bytes
+from penstock.sinks.port import Delivery, Marker, SinkSpec
+from penstock.sinks.staged import nothing, staged_rows, whole
+from penstock.sinks.topic_owner import Survey, owned_topic, survey
+from penstock.storage.port import Storage
+
+POINTS = ("topic.begun", "topic.appended", "topic.delivered")
+
+
+class TopicSink:
+    """Appends each epoch's rows in the order (time, position), partitioned by Kafka's hash of the key, with the sender's stamp
+    (flow, sink, incarnation), generation, epoch: what is there already is not added again.
+
+    Atomic per partition: an epoch that was cut short between two partitions is completed when it is delivered again. The last
+    partition gets a frame in every epoch that wrote one, so that it tells whether the epoch is complete.
+    `fail` is called with each of POINTS as it is passed, "topic.appended" once per frame."""
+
+    def __init__(
+        self,
+        spec: SinkSpec,
+        log: Log,
+        topic: str,
+        partitions: int,
+        key: tuple[str, ...],
+        storage: Storage,
+        fail: Callable[[str], None] = nothing,
+    ) -> None:
+        self._spec, self._log, self._name, self._partitions, self._key = spec, log, topic, partitions, key
+        self._storage, self._fail = storage, fail
+        self._topic: Topic | None = None
+        self._seen = Survey()
+
+    def open(self, incarnation: str, generation: int) -> int:
+        self._topic = owned_topic(self._log, self._spec, self._name, self._partitions, self._key)
+        self._seen = survey(self._topic, f"{self._spec.flow}/{self._spec.name}", incarnation)
+        return self._admitted(Marker(incarnation, generation, -1))
+
+    def deliver(self, delivery: Delivery) -> None:
+        if self._admitted(delivery.marker) >= delivery.marker.epoch:
+            return
+        self._fail("topic.begun")
+        rows = staged_rows(self._storage, delivery.files, self._spec.schema)
+        try:
+            self._append(self._split(rows), delivery)
+        except Fenced as error:
+            self.open(delivery.marker.incarnation, delivery.marker.generation)
+            raise SinkError(f"topic {self._name!r} cannot be written: {error.what}", *error.detail, hint=error.hint) from error
+        except PenstockError as error:
+            raise SinkError(f"topic {self._name!r} cannot take epoch {delivery.marker.epoch}: {error}") from error
+        self._seen.epoch = delivery.marker.epoch
+        self._fail("topic.delivered")
+
+    def close(self) -> None:
+        self._topic = None
+
+    def _append(self, parts: list[pa.RecordBatch], delivery: Delivery) -> None:
+        topic, last, mark = self._used(), self._partitions - 1, delivery.frontier
+        sender = Sender(self._seen.sender, delivery.marker.generation, delivery.marker.epoch, gaps=True)
+        wanted = [p for p, rows in enumerate(parts) if rows.num_rows or mark > self._seen.marks.get(p, NEVER)]
+        if wanted and last not in wanted and mark > NEVER:
+            wanted.append(last)
+        for partition in wanted:
+            topic.append(partition, parts[partition] if parts[partition].num_rows else None, mark=mark, sender=sender)
+            self._seen.marks[partition] = max(mark, self._seen.marks.get(partition, NEVER))
+            self._seen.generation = max(self._seen.generation, sender.epoch)
+            self._fail("topic.appended")
+
+    def _split(self, rows: pa.Table) -> list[pa.RecordBatch]:
+        """The rows of each partition as the log stores them."""
+        rows = rows.take(pc.sort_indices(rows, sort_keys=[(TIME, "ascending"), (POSITION, "ascending")]))
+        keys = key_bytes(rows, self._key) if self._key else pa.nulls(rows.num_rows, pa.binary())
+        stored = self._stored(rows, keys)
+        if self._partitions == 1:
+            return [stored]
+        home = partitions_by_key(keys, self._partitions)
+        return [stored.take(pa.array(np.flatnonzero(home == p))) for p in range(self._partitions)]
+
+    def _stored(self, rows: pa.Table, keys: pa.Array) -> pa.RecordBatch:
+        columns = {name: rows[name] for name in self._spec.schema.names}
+        columns[EVENT_TIME] = rows[TIME].cast(TIMESTAMP)
+        columns[ORIGIN] = rows[POSITION]
+        columns[WATERMARK] = pc.if_else(pc.equal(rows[W], NEVER), pa.scalar(None, pa.int64()), rows[W])
+        if self._key:
+            columns[KEY] = keys
+        return pa.record_batch([whole(column) for column in columns.values()], list(columns))
+
+    def _admitted(self, ours: Marker) -> int:
+        """The last epoch the topic has, if we may write to it; else Mismatch."""
+        self._used()
+        if self._seen.incarnation != ours.incarnation:
+            raise Mismatch(
+                f"topic {self._name!r} belongs to another life of flow {self._spec.flow!r}",
+                f"it was written from state {self._seen.incarnation}, this is state {ours.incarnation}",
+                hint=f"`penstock topic delete {self._name}` starts it over; or put back the state it belongs to",
+            )
+        if self._seen.generation > ours.generation:
+            raise Mismatch(
+                f"topic {self._name!r} is written by a later start of flow {self._spec.flow!r}",
+                f"start {self._seen.generation} has written, this is start {ours.generation}",
+                hint="another driver has taken over; stop this one",
+            )
+        return self._seen.epoch
+
+    def _used(self) -> Topic:
+        if self._topic is None:
+            raise SinkError(f"topic {self._name!r} is not open", hint="call open() first")
+        return self._topic

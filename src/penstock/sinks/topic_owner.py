@@ -1,0 +1,94 @@
+"""Whose topic it is, and how far its flow has written it: read from the topic's settings and the stamps on its last frames."""
+
+from dataclasses import dataclass, field
+
+from penstock.core.schema import Schema
+from penstock.core.time import NEVER
+from penstock.errors import AlreadyThere, BadFlow, BadSchema, Mismatch, NotFound
+from penstock.log.port import Log, Sender, Topic, TopicSpec
+from penstock.sinks.port import SinkSpec
+
+
+@dataclass
+class Survey:
+    """What a flow's sink has written to a topic so far."""
+
+    producer: str = ""  # flow/sink
+    incarnation: str = ""
+    generation: int = -1  # the greatest that wrote
+    epoch: int = -1  # the last epoch that is wholly there
+    marks: dict[int, int] = field(default_factory=dict)
+
+    @property
+    def sender(self) -> str:
+        return f"{self.producer}/{self.incarnation}"
+
+
+def owned_topic(log: Log, spec: SinkSpec, name: str, partitions: int, key: tuple[str, ...]) -> Topic:
+    """The topic, made if it is missing; Mismatch if another writes it or it has another shape."""
+    if spec.updating:
+        raise BadFlow(f"topic {name!r} cannot take an updating stream", f"flow {spec.flow}", hint="write it to a view instead")
+    schema = Schema.of(spec.schema.ddl())
+    try:
+        topic = log.topic(name)
+    except NotFound:
+        topic = _created(log, TopicSpec(name, partitions, schema, key=key[0] if len(key) == 1 else None, writer=spec.flow))
+    _check(topic.spec, spec.flow, partitions)
+    if topic.spec.schema != schema:
+        try:
+            topic = log.evolve(name, schema)
+        except BadSchema as error:
+            raise Mismatch(
+                f"topic {name!r} has another schema than flow {spec.flow!r} writes now: {error.what}",
+                *error.detail,
+                hint=error.hint,
+            ) from error
+    return topic
+
+
+def _created(log: Log, wanted: TopicSpec) -> Topic:
+    try:
+        return log.create(wanted)
+    except AlreadyThere:  # another driver was quicker; its topic is looked at like any other
+        return log.topic(wanted.name)
+
+
+def _check(found: TopicSpec, flow: str, partitions: int) -> None:
+    if found.writer != flow:
+        by = f"flow {found.writer!r}" if found.writer else "producers"
+        raise Mismatch(
+            f"flow {flow!r} cannot write topic {found.name!r}: it is written by {by}", hint="choose another name in .to(…)"
+        )
+    if found.partitions != partitions:
+        raise Mismatch(
+            f"topic {found.name!r} has {found.partitions} partitions, flow {flow!r} wants {partitions}",
+            hint="a flow's topic keeps its number of partitions; choose another name in .to(…)",
+        )
+
+
+def survey(topic: Topic, producer: str, incarnation: str) -> Survey:
+    """Reads how far the producer has come. Epochs are delivered in order, and the last partition is written last: all before the
+    newest epoch are whole, and the newest is if it stands in the last partition."""
+    ends = topic.ends()
+    last = {p: _last_sender(topic, p, producer + "/") for p in ends}
+    senders = [s for s in last.values() if s]
+    seen = Survey(producer, incarnation, marks={p: end.mark for p, end in ends.items() if end.mark > NEVER})
+    if senders:
+        seen.incarnation = next((s.id for s in senders if s.id != seen.sender), seen.sender).removeprefix(producer + "/")
+        seen.generation = max(s.epoch for s in senders)
+        newest, final = max(s.sequence for s in senders), last[max(ends)]
+        seen.epoch = newest if final and final.sequence == newest else newest - 1
+    return seen
+
+
+def _last_sender(topic: Topic, partition: int, prefix: str) -> Sender | None:
+    """The stamp on the producer's last frame, looking backwards in growing steps."""
+    end, reach = topic.ends()[partition], 64
+    while True:
+        start = max(end.first, end.next - reach)
+        for frame in reversed(topic.frames(partition, start)):
+            if frame.sender and frame.sender.id.startswith(prefix):
+                return frame.sender
+        if start == end.first:
+            return None
+        reach *= 16
