@@ -41,6 +41,7 @@ def start_session(
     with launch.environment(environment_for(master, wanted)):
         if _context_class()._active_spark_context is None:
             _start(wanted, on_progress)
+        _quieten()
         return _session(wanted)
 
 
@@ -93,6 +94,14 @@ def _spark_conf(wanted: Mapping[str, str]) -> Any:
 
 def _first_line(error: Exception) -> str:
     return str(getattr(error, "java_exception", error)).splitlines()[0]
+
+
+def _quieten() -> None:
+    """PySpark prints every exception with a query in it, whole Java trace included, although it raises it as well."""
+    from pyspark.logger import PySparkLogger
+
+    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+        PySparkLogger.getLogger(name).disabled = True
 
 
 def _session(wanted: Mapping[str, str]) -> "SparkSession":

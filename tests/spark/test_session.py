@@ -1,0 +1,121 @@
+"""The session: the same interpreter everywhere, settings passed through, quiet, and gone when its process is."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import psutil
+import pytest
+
+from penstock.engine.session import start_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+STARTS = """
+import sys
+from penstock.engine.session import start_session
+told = []
+spark = start_session("child", "local[2]", {"spark.executor.heartbeatInterval": "7s"}, on_progress=told.append)
+count = spark.sparkContext.parallelize(range(4), 2).map(lambda n: (n % 2, n)).partitionBy(2).count()
+print("count", count, flush=True)
+print("beat", spark.sparkContext.getConf().get("spark.executor.heartbeatInterval"), flush=True)
+print("told", "|".join(told), flush=True)
+print("jvm", spark.sparkContext._gateway.proc.pid, flush=True)
+"""
+
+
+def within(seconds: float, holds: Callable[[], bool]) -> bool:
+    deadline = time.monotonic() + seconds
+    while not holds():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+def child(tmp_path: Path, script: str, **environment: str) -> "subprocess.CompletedProcess[str]":
+    env = {**os.environ, **environment}
+    return subprocess.run(
+        [sys.executable, "-c", script], cwd=tmp_path, env=env, capture_output=True, text=True, check=False, timeout=120
+    )
+
+
+def test_workers_run_this_interpreter_with_one_thread_each(spark: "SparkSession") -> None:
+    def describe(items: Iterable[int]) -> list[tuple[str, str | None]]:
+        list(items)
+        return [(sys.executable, os.environ.get("POLARS_MAX_THREADS"))]
+
+    assert set(spark.sparkContext.parallelize(range(2), 2).mapPartitions(describe).collect()) == {(sys.executable, "1")}
+
+
+def test_times_are_utc_whatever_the_machine_says(spark: "SparkSession") -> None:
+    row = spark.sql("select cast(timestamp'2024-07-15 10:30:00' as string) as text, current_timezone() as zone").first()
+    assert row is not None
+    assert (row.text, row.zone) == ("2024-07-15 10:30:00", "UTC")
+
+
+def test_buckets_are_not_merged_by_adaptive_execution(spark: "SparkSession") -> None:
+    assert spark.conf.get("spark.sql.adaptive.enabled") == "false"
+    assert spark.range(10).repartition("id").rdd.getNumPartitions() == 2
+
+
+def test_second_session_shares_spark_and_not_its_sql_settings(spark: "SparkSession") -> None:
+    other = start_session("other", conf={"spark.sql.shuffle.partitions": "5"})
+    assert other.sparkContext is spark.sparkContext
+    assert other.conf.get("spark.sql.shuffle.partitions") == "5"
+    assert spark.conf.get("spark.sql.shuffle.partitions") == "2"
+
+
+def test_nothing_listens_beyond_this_machine(spark: "SparkSession") -> None:
+    jvm = psutil.Process(spark.sparkContext._gateway.proc.pid)
+    listening = [c.laddr.ip for c in jvm.net_connections("inet") if c.status == psutil.CONN_LISTEN]
+    assert listening
+    assert {ip.removeprefix("::ffff:") for ip in listening} == {"127.0.0.1"}
+
+
+@pytest.mark.parametrize("launch", ["own", "plain"])
+def test_either_launch_works_prints_nothing_and_leaves_nothing(tmp_path: Path, launch: str) -> None:
+    scratch = tmp_path / "tmp"
+    scratch.mkdir()
+    done = child(tmp_path, STARTS, PENSTOCK_LAUNCH=launch, TMPDIR=str(scratch))
+    assert done.stderr == ""
+    assert "count 4" in done.stdout
+    assert "beat 7s" in done.stdout
+    assert ("PySpark's way" in done.stdout) == (launch == "plain")
+    assert done.returncode == 0
+    assert [p.name for p in tmp_path.iterdir()] == ["tmp"]
+    assert within(10, lambda: not list(scratch.glob("penstock-*")))
+
+
+def test_own_launch_that_fails_falls_back_to_pyspark(tmp_path: Path) -> None:
+    broken = "from penstock.engine import launch\nlaunch._SUBMIT = 'no.such.Class'\nlaunch.PATIENCE = 20\n" + STARTS
+    done = child(tmp_path, broken)
+    assert "count 4" in done.stdout
+    assert "our own launch failed" in done.stdout
+
+
+def test_jvm_ends_with_a_parent_that_was_killed(tmp_path: Path) -> None:
+    waits = STARTS + "\nimport time\ntime.sleep(600)\n"
+    parent = subprocess.Popen([sys.executable, "-c", waits], cwd=tmp_path, stdout=subprocess.PIPE, text=True)
+    assert parent.stdout
+    jvm = psutil.Process(next(int(line.split()[1]) for line in parent.stdout if line.startswith("jvm")))
+    workers = jvm.children(recursive=True)
+    assert workers
+    parent.send_signal(signal.SIGKILL)
+    parent.wait()
+    parent.stdout.close()
+    assert within(20, lambda: not jvm.is_running())
+    assert within(20, lambda: not any(worker.is_running() for worker in workers))
+
+
+def test_given_settings_win_over_ours(spark: "SparkSession") -> None:
+    assert (
+        start_session("tz", conf={"spark.sql.session.timeZone": "Europe/Oslo"}).conf.get("spark.sql.session.timeZone")
+        == "Europe/Oslo"
+    )
