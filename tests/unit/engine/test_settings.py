@@ -1,0 +1,60 @@
+"""What Spark is told, without a Spark."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from penstock.engine.settings import environment_for, local_master, settings
+
+SHORT, LONG = Path("/tmp/penstock-x"), Path("/tmp") / ("x" * 80)
+
+
+def test_any_given_setting_wins_over_ours() -> None:
+    given = {
+        "spark.sql.adaptive.enabled": "true",
+        "spark.driver.memory": "9g",
+        "spark.sql.session.timeZone": "Asia/Tokyo",
+        "spark.x": "y",
+    }
+    assert settings("app", "local[2]", given, 2, SHORT).items() >= given.items()
+
+
+def test_given_java_options_come_after_ours_so_that_they_win() -> None:
+    made = settings("app", "local[2]", {"spark.driver.extraJavaOptions": "-Dmine=1"}, 2, SHORT)["spark.driver.extraJavaOptions"]
+    assert made.endswith(" -Dmine=1")
+    assert "-XX:+UseSerialGC" in made
+    assert "log4j2.configurationFile" in made
+
+
+def test_two_collectors_are_never_asked_for() -> None:
+    made = settings("app", "local[2]", {"spark.driver.extraJavaOptions": "-XX:+UseG1GC"}, 2, SHORT)["spark.driver.extraJavaOptions"]
+    assert "UseSerialGC" not in made
+
+
+def test_a_local_master_is_bound_to_this_machine_and_a_cluster_is_not() -> None:
+    assert settings("app", "local[4]", {}, 2, SHORT)["spark.driver.bindAddress"] == "127.0.0.1"
+    cluster = settings("app", "spark://host:7077", {}, 2, SHORT)
+    assert "spark.driver.bindAddress" not in cluster
+    assert "UseSerialGC" not in cluster["spark.driver.extraJavaOptions"]
+
+
+def test_workers_run_this_interpreter_unless_a_cluster_has_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYSPARK_PYTHON", "/opt/python")
+    assert settings("app", "local[2]", {}, 2, SHORT)["spark.pyspark.python"] == sys.executable
+    cluster = settings("app", "spark://host:7077", {}, 2, SHORT)
+    assert cluster["spark.pyspark.python"] == "/opt/python"
+    assert environment_for("spark://host:7077", cluster)["PYSPARK_PYTHON"] == "/opt/python"
+
+
+def test_a_directory_too_long_for_a_unix_socket_means_tcp() -> None:
+    assert "spark.python.unix.domain.socket.enabled" in settings("app", "local[2]", {}, 2, SHORT)
+    assert "spark.python.unix.domain.socket.enabled" not in settings("app", "local[2]", {}, 2, LONG)
+
+
+def test_a_shuffle_has_as_many_parts_as_there_are_buckets() -> None:
+    assert settings("app", "local[2]", {}, 7, SHORT)["spark.sql.shuffle.partitions"] == "7"
+
+
+def test_the_default_master_runs_at_least_two_tasks() -> None:
+    assert int(local_master().removeprefix("local[").removesuffix("]")) >= 2
