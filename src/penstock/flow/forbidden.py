@@ -13,7 +13,7 @@ def _words(text: str) -> frozenset[str]:
 
 
 _NOT_OF_THE_LOG = _words("""
-    current_timestamp now current_date curdate current_time localtime localtimestamp sysdate getdate
+    current_timestamp now current_date curdate current_time localtime localtimestamp sysdate getdate unix_timestamp()
     rand random randn randstr uniform uuid uuidv7 shuffle monotonically_increasing_id
     input_file_name input_file_block_start input_file_block_length spark_partition_id java_method reflect try_reflect
     current_user user session_user current_catalog current_database current_schema current_timezone version
@@ -26,8 +26,9 @@ _AGGREGATES = _words("""
     regr_intercept regr_r2 regr_slope regr_sxx regr_sxy regr_syy skewness some std stddev stddev_pop stddev_samp string_agg sum
     try_avg try_sum var_pop var_samp variance
 """)
-_GENERATORS = _words("explode explode_outer posexplode posexplode_outer inline inline_outer stack json_tuple")
+_GENERATORS = _words("explode explode_outer posexplode posexplode_outer inline inline_outer stack json_tuple window session_window")
 _WINDOWS = _words("row_number rank dense_rank percent_rank cume_dist ntile lag lead nth_value")
+_BEFORE_NO_CALL = frozenset((".", "like", "ilike", "rlike"))  # `name like any ('a%', 'b%')`
 _NOW = frozenset(("now", "today", "tomorrow", "yesterday"))
 
 _LOG_HINT = "results must be a function of the log: take the time or the value from a column of the row"
@@ -46,8 +47,10 @@ def check_text(sql: str, tokens: Sequence[Token], at: Place) -> None:
 
 def check_meaning(sql: str, tree: exp.Expression, tokens: Sequence[Token], at: Place) -> None:
     """Refuses what depends on more than the row: clocks, chance, the machine, other rows, other tables."""
+    for name in (*_called(tokens), *_functions(tree)):
+        _check_function(sql, name, at)
     for node in tree.walk():
-        if isinstance(node, exp.Query | exp.Subquery | exp.Exists):
+        if isinstance(node, exp.Query):
             at.refuse(
                 f"cannot evaluate {sql!r}: there is a query in it",
                 hint="an expression sees one row; use join to bring streams together",
@@ -60,8 +63,6 @@ def check_meaning(sql: str, tree: exp.Expression, tokens: Sequence[Token], at: P
             at.refuse(f"cannot evaluate {sql!r}: there is a window function in it", hint=_ROW_HINT)
         if isinstance(node, exp.Cast) and isinstance(node.this, exp.Literal) and node.this.name.strip().lower() in _NOW:
             at.refuse(f"cannot use {node.this.name!r} as a time: it reads the clock", hint=_LOG_HINT)
-    for name in (*_called(tokens), *_functions(tree)):
-        _check_function(sql, name, at)
 
 
 def _check_function(sql: str, name: str, at: Place) -> None:
@@ -78,10 +79,11 @@ def _check_function(sql: str, name: str, at: Place) -> None:
 def _called(tokens: Sequence[Token]) -> Iterator[str]:
     """Names with a bracket behind them, as they were written."""
     for i, token in enumerate(tokens[:-1]):
-        if tokens[i + 1].token_type == TokenType.L_PAREN and not (i and tokens[i - 1].token_type == TokenType.DOT):
+        before = tokens[i - 1].text.lower() if i else ""
+        if tokens[i + 1].token_type == TokenType.L_PAREN and before not in _BEFORE_NO_CALL:
             name = token.text.lower()
             empty = i + 2 < len(tokens) and tokens[i + 2].token_type == TokenType.R_PAREN
-            yield "now" if name == "unix_timestamp" and empty else name
+            yield "unix_timestamp()" if name == "unix_timestamp" and empty else name
 
 
 def _functions(tree: exp.Expression) -> Iterator[str]:

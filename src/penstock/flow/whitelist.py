@@ -1,7 +1,7 @@
 """Which expressions mean the same in Polars as in Spark, and their types.
 
 Only what was compared value by value is here (tests/spark): columns, literals, comparisons, and / or / not, is null, in, between,
-+ − * of doubles and `%` of integers. Everything else, whatever may overflow, fail, round or be cast, is left to Spark: `tree_of` gives None.
++ − * of doubles and `%` of integers. What may overflow, fail, round or be cast is left to Spark: `tree_of` gives None.
 """
 
 import datetime as dt
@@ -191,15 +191,17 @@ def _arithmetic(op: str, left: Tree | None, right: Tree | None) -> Tree | None:
         return None
     if _common_of([left, right]) != _DOUBLE:
         return None
+    if any(isinstance(side, Literal) and not side.value for side in (left, right)):
+        return None  # Polars leaves out an added zero, Spark does not: -0.0 + 0 is 0.0
     return Call(op, (_as(left, _DOUBLE), _as(right, _DOUBLE)), _DOUBLE)
 
 
 def _modulo(left: Tree | None, right: Tree | None) -> Tree | None:
-    """Integers by a literal other than 0, which fails, and -1, which overflows."""
+    """Integers by a literal other than 0, which fails, -1, which overflows, and the least long, which has no size."""
     if left is None or not isinstance(right, Literal) or left.type not in _INTEGERS or right.type not in _INTEGERS:
         return None
     common = _common_of([left, right])
-    return Call("%", (left, _as(right, common)), common) if common and right.value not in (0, -1) else None
+    return Call("%", (left, _as(right, common)), common) if common and right.value not in (0, -1, -(2**63)) else None
 
 
 def _common_of(trees: Sequence[Tree]) -> pa.DataType | None:
