@@ -22,7 +22,8 @@
     │   ├── Held                another driver holds this flow
     │   ├── Mismatch            state, sink or topic belong to another life of the flow
     │   └── SparkFailed         a Spark job failed
-    └── SinkError           a sink could not take an epoch
+    ├── SinkError           a sink could not take an epoch
+    └── NotYet              a view did not come that far in the time given (also a TimeoutError)
 
 The first line says what happened, in lower case and without a full stop; `detail` lines follow, then a hint.
 """
@@ -139,4 +140,8 @@ class SparkFailed(EngineError):
 
 
 class SinkError(PenstockError):
+    pass
+
+
+class NotYet(PenstockError, TimeoutError):
     pass

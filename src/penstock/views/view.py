@@ -1,0 +1,245 @@
+"""A view, as those who look at it see it: rows now, rows as they were, one row, its history, and waiting for what was just sent."""
+
+import contextlib
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from penstock.core.change import TIME
+from penstock.core.position import Position
+from penstock.core.schema import TIMESTAMP
+from penstock.core.time import NEVER, duration, instant, micros, text
+from penstock.errors import BadInput, NotFound, NotYet
+from penstock.log.conversion import Misfit, converter, misfit_text
+from penstock.sinks import view_file
+from penstock.sinks.sqlite_values import Value, from_sqlite, to_sqlite
+from penstock.sinks.view_tables import DELETED, SINCE, UNTIL, quoted
+from penstock.views.directory import view_path
+from penstock.views.questions import Question, select_gone, select_history, select_new, select_rows
+
+Time = str | datetime | int  # an int is microseconds since 1970
+_POLL = 0.02
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a view has come."""
+
+    epoch: int  # -1: nothing was delivered yet
+    frontier: int  # event time up to which it is complete, microseconds; NEVER, FOREVER
+    clock: int  # when the epoch was opened
+    inputs: Mapping[str, Mapping[int, int]]  # topic -> partition -> next offset
+
+    def holds(self, position: Position) -> bool:
+        """Whether what the record led to can be seen."""
+        return self.inputs.get(position.topic, {}).get(position.partition, 0) > position.offset
+
+
+class Changes(NamedTuple):
+    """What is different in a view since an earlier epoch."""
+
+    epoch: int
+    rows: pa.Table  # new, or with new values
+    deleted: pa.Table
+
+
+class View:
+    """A view opened for reading. It may be read while its flow writes it; every answer is of one epoch.
+
+    Use it in a `with`, or close it."""
+
+    def __init__(self, home_views: Path, name: str) -> None:
+        self.name = name
+        self._path = view_path(home_views, name)
+        self._connection = view_file.connect(self._path, name, read_only=True)
+
+    def __enter__(self) -> "View":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._connection.close()
+
+    @property
+    def meta(self) -> view_file.Meta:
+        """Flow, schema and key, as they are now."""
+        with view_file.refused(self._path, self.name):
+            return view_file.read_meta(self._connection)
+
+    @property
+    def progress(self) -> Progress:
+        last = "SELECT epoch, frontier, clock, inputs FROM marker ORDER BY epoch DESC LIMIT 1"
+        epoch, frontier, clock, inputs = self._ask(last)[0]
+        ends = {topic: {int(p): offset for p, offset in of.items()} for topic, of in json.loads(inputs).items()}
+        return Progress(epoch, frontier, clock, ends)
+
+    @property
+    def epoch(self) -> int:
+        return self.progress.epoch
+
+    @property
+    def frontier(self) -> int:
+        return self.progress.frontier
+
+    @property
+    def position(self) -> Mapping[str, Mapping[int, int]]:
+        """topic -> partition -> the next offset: what lies before it is in the view."""
+        return self.progress.inputs
+
+    def count(self) -> int:
+        return int(self._ask("SELECT count(*) FROM current")[0][0])
+
+    def rows(
+        self,
+        as_of: Time | None = None,
+        known_at: Time | None = None,
+        where: Mapping[str, Any] | None = None,
+        limit: int | None = None,
+    ) -> pa.Table:
+        """The rows, one per key, in the order of the key.
+
+        as_of: an event time; per key the last version up to it. known_at: an epoch number, or a time: the last epoch opened up
+        to it. where: columns that must have these values."""
+        with self._one_epoch():
+            question = Question(None if as_of is None else _micros(as_of), None if known_at is None else self._epoch_at(known_at))
+            given = where or {}
+            parameters = {f"w{i}": self._bound(name, value) for i, (name, value) in enumerate(given.items())}
+            parameters |= {"as_of": question.as_of, "epoch": question.known_at, "limit": limit}
+            statement = select_rows(self.meta.layout, question, tuple(given), limit is not None)
+            return self._table(self._ask(statement, parameters))
+
+    def get(self, *key: Any) -> dict[str, Any] | None:
+        """The row with these key values, in the order of the view's key; None if there is none. Where rows are named by their
+        position, the key is a Position."""
+        layout = self.meta.layout
+        condition = " AND ".join(f"{quoted(name)} = :w{i}" for i, name in enumerate(layout.clustered))
+        names = ", ".join(quoted(name) for name in layout.schema.names)
+        found = self._ask(f"SELECT {names} FROM current WHERE {condition}", self._key(key))
+        rows: list[dict[str, Any]] = self._table(found).to_pylist()
+        return rows[0] if rows else None
+
+    def history(self, *key: Any) -> pa.Table:
+        """Every version of one key, oldest first, with __t (event time), __since and __until (epochs; null: still current) and
+        __deleted."""
+        layout = self.meta.layout
+        found = self._ask(select_history(layout), self._key(key))
+        facts = {TIME: TIMESTAMP, SINCE: pa.int64(), UNTIL: pa.int64(), DELETED: pa.bool_()}
+        return self._table(found, [pa.field(name, t) for name, t in facts.items()])
+
+    def changes(self, since: int) -> Changes:
+        """What became different after epoch `since`; versions in between are left out."""
+        with self._one_epoch():
+            layout, epoch = self.meta.layout, self.epoch
+            new, gone = (self._table(self._ask(q(layout), {"epoch": since})) for q in (select_new, select_gone))
+            return Changes(epoch, new, gone)
+
+    def follow(self, poll: float = 0.2, since: int = -1, stop: Callable[[], bool] = lambda: False) -> Iterator[Changes]:
+        """What is there after epoch `since`, then what changes, epoch by epoch or several at once, until stop() says so."""
+        while not stop():
+            if self.epoch > since:
+                found = self.changes(since)
+                since = found.epoch
+                if found.rows.num_rows or found.deleted.num_rows:
+                    yield found
+            else:
+                time.sleep(poll)
+
+    def wait_for(self, position: Position, timeout: str | timedelta = "10 seconds") -> Progress:
+        """Returns once the view holds what this record led to; NotYet when the time is over."""
+        deadline = time.monotonic() + duration(timeout, "timeout").total_seconds()
+        while not (now := self.progress).holds(position):
+            if time.monotonic() >= deadline:
+                read = now.inputs.get(position.topic, {}).get(position.partition, 0)
+                raise NotYet(
+                    f"view {self.name!r} does not hold {position} after {timeout}",
+                    f"epoch {now.epoch}; {position.topic}/{position.partition} was read up to offset {read}",
+                    hint=f"is flow {self.meta.flow!r} running?",
+                )
+            time.sleep(_POLL)
+        return now
+
+    def why_empty(self) -> str | None:
+        """One sentence that says why there are no rows; None if there are some."""
+        if self._ask("SELECT 1 FROM current LIMIT 1"):
+            return None
+        now, flow = self.progress, self.meta.flow
+        if now.epoch < 0:
+            return f"flow {flow!r} has not finished an epoch yet"
+        if not any(offset for ends in now.inputs.values() for offset in ends.values()):
+            return f"flow {flow!r} has found no rows in {', '.join(sorted(now.inputs)) or 'its topics'} (epoch {now.epoch})"
+        if now.frontier <= NEVER:
+            return f"flow {flow!r} has not seen an event time in all of its inputs (epoch {now.epoch})"
+        return f"nothing is complete up to the watermark {text(now.frontier)} (epoch {now.epoch}): --open shows what is still open"
+
+    def _epoch_at(self, known_at: Time) -> int:
+        """The epoch that is meant; an int is an epoch number."""
+        first, last = self._ask("SELECT min(epoch), max(epoch) FROM marker")[0]
+        if isinstance(known_at, int):
+            if known_at > last:
+                raise NotFound(f"view {self.name!r} has not come to epoch {known_at}", f"its last epoch is {last}")
+            return known_at
+        asked = _micros(known_at)
+        found = self._ask("SELECT max(epoch) FROM marker WHERE clock <= ?", (asked,))[0][0]
+        if found is None:
+            raise NotFound(
+                f"view {self.name!r} does not remember which epoch it was at {text(asked)}",
+                f"times are kept from epoch {first} on",
+                hint="give the number of an epoch",
+            )
+        return int(found)
+
+    def _key(self, key: Sequence[Any]) -> dict[str, Value]:
+        """The values of a key in the order of the disk."""
+        meta = self.meta
+        if not meta.key:
+            if len(key) != 1 or not isinstance(key[0], Position | bytes):
+                raise BadInput(f"the rows of view {self.name!r} are named by their position", hint="as in orders/0@17")
+            return {"w0": key[0].encode() if isinstance(key[0], Position) else key[0]}
+        if len(key) != len(meta.key):
+            raise BadInput(
+                f"the key of view {self.name!r} has {len(meta.key)} parts, not {len(key)}", hint=f"it is {', '.join(meta.key)}"
+            )
+        values = dict(zip(meta.key, key, strict=True))
+        return {f"w{i}": self._bound(name, values[name]) for i, name in enumerate(meta.layout.clustered)}
+
+    def _bound(self, name: str, value: Any) -> Value:
+        meta = self.meta
+        if name not in meta.schema:
+            raise BadInput(f"view {self.name!r} has no column {name!r}", hint=f"it has {', '.join(meta.schema.names)}")
+        t = meta.schema.type(name)
+        try:
+            return to_sqlite(pa.array([converter(t)(value)], t), name in meta.key)[0]
+        except Misfit as error:
+            raise BadInput(misfit_text(name, t, value, str(error))) from error
+
+    def _table(self, rows: list[tuple[Value, ...]], more: Sequence[pa.Field] = ()) -> pa.Table:
+        meta = self.meta
+        fields = [*meta.schema, *more]
+        columns = list(zip(*rows, strict=True)) or [()] * len(fields)
+        arrays = [from_sqlite(values, f.type, f.name in meta.key) for f, values in zip(fields, columns, strict=True)]
+        return pa.table(arrays, schema=pa.schema(fields))
+
+    def _ask(self, statement: str, parameters: Mapping[str, Value] | Sequence[Value] = ()) -> list[tuple[Value, ...]]:
+        with view_file.refused(self._path, self.name):
+            return self._connection.execute(statement, parameters).fetchall()
+
+    @contextlib.contextmanager
+    def _one_epoch(self) -> Iterator[None]:
+        """All questions inside are answered from the same epoch."""
+        self._ask("BEGIN")
+        try:
+            yield
+        finally:
+            self._ask("COMMIT")
+
+
+def _micros(value: Time) -> int:
+    return value if isinstance(value, int) else micros(instant(value))
