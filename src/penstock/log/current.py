@@ -1,0 +1,197 @@
+"""The segment that a partition is written to: opened, caught up with other processes, rolled, given up after a failure.
+
+Everything here happens under the partition's lock.
+"""
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+
+from penstock.errors import NotFound, PenstockError
+from penstock.log.acks import RECORD, Ack, State, encode_ack, last_ack, open_acks
+from penstock.log.frame import SegmentHeader, encode_segment, stored_frame
+from penstock.log.place import Place, SegmentName
+from penstock.log.port import Frame, Sender
+from penstock.log.producers import Producers
+from penstock.log.segment import Segment, scan
+from penstock.log.senders import find_frame, read_senders, write_senders
+from penstock.log.settle import settle
+from penstock.log.stamp import Tail
+from penstock.storage.port import Appender
+
+
+@dataclass
+class Current:
+    """An open segment and what is known at its end. Thrown away whole after any failure."""
+
+    name: SegmentName
+    tail: Tail
+    producers: Producers
+    log: Appender
+    acks: Appender
+    length: int = 0  # bytes that are acknowledged
+    acks_size: int = 0
+    begin: SegmentHeader | None = None  # the header of a new segment, to be written with its first frame
+
+    @property
+    def untouched(self) -> bool:
+        """Whether nobody wrote since we did."""
+        return self.acks.size == self.acks_size and self.log.size == self.length
+
+    def close(self) -> None:
+        self.log.close()
+        self.acks.close()
+
+
+class SegmentKeeper:
+    """Hands out the current segment, and takes back what could not be written."""
+
+    def __init__(self, place: Place, segment_size: int, check_topic: Callable[[], None]) -> None:
+        self._place, self._segment_size, self._check_topic = place, segment_size, check_topic
+        self._current: Current | None = None
+        self._failed: SegmentName | None = None
+
+    def current(self) -> Current:
+        """The segment that the next frame goes to."""
+        current = self._current
+        if current and not current.untouched and not self._caught_up(current):
+            self.drop()
+            current = None
+        if current is None:
+            current = self._current = self._opened()
+        if current.length >= self._segment_size or current.name == self._failed:
+            current = self._current = self._rolled(current)
+        return current
+
+    def write(self, current: Current, frames: bytes, tail: Tail) -> None:
+        """Write, sync, acknowledge: in this order. After a failure the segment is cut back and never written to again."""
+        begin = encode_segment(current.begin) if current.begin else b""
+        try:
+            current.log.write(begin + frames)
+            if self._place.durable:
+                current.log.sync()
+            ack = Ack(State.OPEN, current.length + len(begin) + len(frames), tail.next)
+            current.acks.write(encode_ack(ack))
+        except BaseException:
+            self._give_up(current)
+            raise
+        current.length, current.tail = ack.length, tail
+        current.acks_size += RECORD
+        if current.begin:
+            self._forget_acks_before(current)
+
+    def find(self, current: Current, sender: Sender) -> Frame | None:
+        """The frame that a producer wrote long ago."""
+        names = self._place.segments()
+        if current.begin:
+            names.remove(current.name)
+            return find_frame(self._place, names, Ack(State.CLOSED, current.begin.before_length, 0), sender)
+        return find_frame(self._place, names, Ack(State.OPEN, current.length, 0), sender)
+
+    def leave(self) -> None:
+        """Before the lock is let go. A segment without a frame is forgotten: others may take it for the rest of a crash."""
+        if self._current and self._current.begin:
+            self.drop()
+
+    def drop(self) -> None:
+        if self._current:
+            self._current.close()
+            self._current = None
+
+    def _caught_up(self, current: Current) -> bool:
+        """Takes in what other processes appended to the same segment; False if there is more to it."""
+        ack = last_ack(self._place.storage.read(self._place.acks(current.name)))
+        if ack is None or ack.state != State.OPEN or ack.length != current.log.size or ack.length < current.length:
+            return False
+        data = memoryview(self._place.storage.read(self._place.log(current.name)))
+        found = scan(data, current.length, ack.length, current.tail.next, bodies_from=ack.length)
+        if found.why:
+            return False
+        for at in found.positions:
+            frame = stored_frame(data, at, 0).frame
+            current.producers.remember(frame)
+            current.tail = current.tail.after(frame)
+        current.length, current.acks_size = ack.length, current.acks.size
+        return True
+
+    def _opened(self) -> Current:
+        self._check_topic()
+        names, ack = settle(self._place)
+        if ack is None:
+            return self._begun(
+                SegmentHeader(self._place.id, self._place.partition, 0, 0, -1, 0, *_times(Tail())), Tail(), Producers()
+            )
+        if ack.state == State.DELETED:
+            raise NotFound(f"topic {self._place.topic} was deleted")
+        last = Segment(self._place, names[-1])
+        last.extend(ack.length)
+        tail, producers = last.tail(), read_senders(self._place, names, ack)
+        log, acks = self._appenders(names[-1])
+        current = Current(names[-1], tail, producers, log, acks, ack.length, acks.size)
+        return self._rolled(current) if ack.state == State.CLOSED else current
+
+    def _rolled(self, current: Current) -> Current:
+        """A new segment behind the current one. The note in the acks comes first: it tells other processes to follow."""
+        try:
+            if not self._place.durable:
+                current.log.sync()  # closed segments are durable, whatever the topic promises
+            current.acks.write(encode_ack(Ack(State.CLOSED, current.length, current.tail.next)))
+            serial = current.name.serial + 1
+            name = SegmentName(current.tail.next, serial)
+            write_senders(self._place, name, current.producers)
+        finally:
+            current.close()
+            self._current = None
+        before = (current.name.serial, current.length)
+        header = SegmentHeader(self._place.id, self._place.partition, serial, name.base, *before, *_times(current.tail))
+        return self._begun(header, current.tail, current.producers)
+
+    def _begun(self, header: SegmentHeader, tail: Tail, producers: Producers) -> Current:
+        name = SegmentName(header.base, header.serial)
+        log, acks = self._appenders(name)
+        return Current(name, tail, producers, log, acks, begin=header)
+
+    def _appenders(self, name: SegmentName) -> tuple[Appender, Appender]:
+        log = self._place.storage.append(self._place.log(name))
+        try:
+            return log, open_acks(self._place, name)
+        except PenstockError:
+            log.close()
+            raise
+
+    def _give_up(self, current: Current) -> None:
+        """Nothing that was not acknowledged may stay; what cannot be undone now is undone by the next `settle`."""
+        self.drop()
+        with suppress(PenstockError):
+            if current.begin:
+                self._place.storage.remove(self._place.acks(current.name))
+                self._place.storage.remove(self._place.log(current.name))
+                return
+            self._failed = current.name
+            self._close_failed(current)
+            log = self._place.storage.append(self._place.log(current.name))
+            try:
+                log.truncate(current.length)
+            finally:
+                log.close()
+
+    def _close_failed(self, current: Current) -> None:
+        with suppress(PenstockError):
+            acks = open_acks(self._place, current.name)
+            try:
+                acks.write(encode_ack(Ack(State.CLOSED, current.length, current.tail.next)))
+            finally:
+                acks.close()
+
+    def _forget_acks_before(self, current: Current) -> None:
+        """The header of a segment says where the one before it ends; its acks have done their work."""
+        assert current.begin
+        for name in self._place.segments():
+            if name.serial == current.begin.before_serial:
+                with suppress(PenstockError):
+                    self._place.storage.remove(self._place.acks(name))
+        current.begin = None
+
+
+def _times(tail: Tail) -> tuple[int, int, int]:
+    return tail.appended, tail.time, tail.mark

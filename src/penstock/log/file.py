@@ -1,0 +1,88 @@
+"""The embedded log: topics in a directory, no server. Format: docs/adr/0005-log-format.md."""
+
+import secrets
+
+from penstock.core.names import check_name
+from penstock.core.schema import Schema
+from penstock.core.time import Clock, SystemClock
+from penstock.errors import AlreadyThere, NotFound
+from penstock.log.acks import Ack, State, encode_ack, open_acks
+from penstock.log.port import TopicSpec
+from penstock.log.refusals import already_there, no_topic
+from penstock.log.rows import check_spec
+from penstock.log.settings import decode_settings, encode_settings
+from penstock.log.store import SETTINGS, TOPICS, TopicStore, directory_of, settings_of
+from penstock.log.topic import FileTopic
+from penstock.storage.port import Storage
+
+SEGMENT_SIZE = 64 << 20
+
+
+class FileLog:
+    """The topics below a storage. Holds nothing open itself; picklable."""
+
+    def __init__(self, storage: Storage, clock: Clock | None = None, segment_size: int = SEGMENT_SIZE) -> None:
+        self.storage = storage
+        self.clock = clock or SystemClock()
+        self.segment_size = segment_size
+
+    def create(self, spec: TopicSpec) -> FileTopic:
+        check_name(spec.name)
+        check_spec(spec)
+        id = secrets.token_hex(16)
+        try:
+            self.storage.publish(settings_of(spec.name), encode_settings(spec, id))
+        except AlreadyThere:
+            raise already_there(spec.name, self._store(spec.name, any_case=True).spec.name) from None
+        self._sweep(spec.name, keep=id)
+        return self.topic(spec.name)
+
+    def topic(self, name: str) -> FileTopic:
+        return FileTopic(self._store(name), self.clock, self.segment_size)
+
+    def topics(self) -> list[str]:
+        return sorted(store.spec.name for store in self._stores())
+
+    def delete(self, name: str) -> None:
+        store = self._store(name)
+        self.storage.remove(settings_of(name))
+        for partition in range(store.spec.partitions):
+            place = store.place(partition)
+            with place.storage.lock(place.lock):
+                for segment in place.segments()[-1:]:  # writers that have it open find this note
+                    acks = open_acks(place, segment)
+                    acks.write(encode_ack(Ack(State.DELETED, 0, 0)))
+                    acks.close()
+                place.storage.remove(place.directory)
+        (store.twin() or self.storage).remove(store.directory)
+        self.storage.remove(store.directory)
+
+    def evolve(self, name: str, schema: Schema) -> FileTopic:
+        self._store(name).evolve(schema)
+        return self.topic(name)
+
+    def _store(self, name: str, any_case: bool = False) -> TopicStore:
+        check_name(name)
+        try:
+            spec, id = decode_settings(bytes(self.storage.read(settings_of(name))), settings_of(name))
+        except NotFound:
+            raise no_topic(name, self.topics()) from None
+        if spec.name != name and not any_case:
+            raise no_topic(name, self.topics())
+        return TopicStore(self.storage, spec, id)
+
+    def _stores(self) -> list[TopicStore]:
+        found = []
+        for directory in self.storage.list(TOPICS):
+            path = f"{TOPICS}/{directory}/{SETTINGS}"
+            try:
+                found.append(TopicStore(self.storage, *decode_settings(bytes(self.storage.read(path)), path)))
+            except NotFound:
+                continue  # deleted, or its first file is being written
+        return found
+
+    def _sweep(self, name: str, keep: str) -> None:
+        """Takes away what an interrupted delete left."""
+        for entry in self.storage.list(directory_of(name)):
+            if entry not in (SETTINGS, keep):
+                self.storage.remove(f"{directory_of(name)}/{entry}")

@@ -1,0 +1,200 @@
+"""The bytes of frames and of segment headers. Layout and reasons: docs/adr/0005-log-format.md.
+
+A frame is a header of fixed size, the sender's id, and the Arrow message of its rows, each part padded to 64 bytes. The
+header's CRC covers header and sender, so that headers can be trusted without touching the rows; the body has its own.
+"""
+
+import struct
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import pyarrow as pa
+from crc32c import crc32c
+
+from penstock.log.port import Frame, Sender
+
+VERSION = 1
+ALIGN = 64
+MAGIC = b"PNSf"
+SEGMENT_MAGIC = b"PNSs"
+MAX_SENDER = 512
+MAX_BODY = 1 << 31
+
+# magic, crc | version, sender length, flags, length, base, count, appended, least, greatest, plausible, mark, time before,
+# mark before, epoch, sequence, crc of the body, schema version, bytes of the segment that were durable before this frame
+_HEADER = struct.Struct("<4sIHHIqqqqqqqqqqqqIIq")
+HEADER = _HEADER.size
+# magic, crc | version, partition, topic id, serial, base, serial and length of the segment before, append time, time, mark before
+_SEGMENT = struct.Struct("<4sIII16sqqqqqqq40x")
+SEGMENT_HEADER = _SEGMENT.size
+_GAPS = 1 << 31  # flag: the sender may skip numbers; the bits below say which system columns there are
+
+
+class Bad(Exception):
+    """These bytes are no whole frame; the message says why."""
+
+
+class Layout(NamedTuple):
+    """How the rows of a frame are stored: the topic's schema version and a bit for every system column."""
+
+    version: int
+    system: int
+
+
+class Body(NamedTuple):
+    """The rows of a frame, encoded."""
+
+    layout: Layout
+    data: bytes  # padded
+    crc: int
+
+
+class Stored(NamedTuple):
+    """A frame as it lies in a segment."""
+
+    frame: Frame
+    layout: Layout
+    body_at: int
+    body_crc: int
+    durable: int
+
+
+@dataclass(frozen=True)
+class SegmentHeader:
+    """What a segment knows of those before it. `before_length` is where the segment before it ends, whatever follows there."""
+
+    topic: str
+    partition: int
+    serial: int
+    base: int
+    before_serial: int  # -1: there is none
+    before_length: int
+    appended: int
+    time: int
+    mark: int
+
+
+def encode_body(rows: pa.RecordBatch | None, layout: Layout) -> Body:
+    data = b"" if rows is None else _padded(memoryview(rows.serialize()))
+    return Body(layout, data, crc32c(data))
+
+
+def encode_frame(frame: Frame, body: Body, durable: int) -> bytes:
+    """The whole frame, ready to be appended."""
+    sender = frame.sender
+    name = _padded(sender.id.encode()) if sender else b""
+    flags = body.layout.system | (_GAPS if sender and sender.gaps else 0)
+    fields = _HEADER.pack(
+        MAGIC,
+        0,
+        VERSION,
+        len(sender.id.encode()) if sender else 0,
+        flags,
+        HEADER + len(name) + len(body.data),
+        frame.base,
+        frame.count,
+        frame.appended,
+        frame.least,
+        frame.greatest,
+        frame.plausible,
+        frame.mark,
+        frame.time_before,
+        frame.mark_before,
+        sender.epoch if sender else 0,
+        sender.sequence if sender else 0,
+        body.crc,
+        body.layout.version,
+        durable,
+    )
+    rest = fields[8:] + name
+    return b"".join((MAGIC, crc32c(rest).to_bytes(4, "little"), rest, body.data))
+
+
+def frame_length(data: memoryview, at: int, limit: int) -> int:
+    """The length of the frame whose header stands at `at`, header and sender checked; Bad if they are not whole."""
+    if limit - at < HEADER:
+        raise Bad("it ends inside a header")
+    fields = _HEADER.unpack_from(data, at)
+    magic, crc, version, named, _, length = fields[:6]
+    if magic != MAGIC:
+        raise Bad("no frame begins there")
+    body_at = at + HEADER + -(-named // ALIGN) * ALIGN
+    if named > MAX_SENDER or body_at > limit or crc32c(data[at + 8 : body_at]) != crc:
+        raise Bad("its header does not match its checksum")
+    if version != VERSION:
+        raise Bad(f"its version is {version}, and only version {VERSION} is known")
+    if length < body_at - at or length % ALIGN or length - (body_at - at) > MAX_BODY:
+        raise Bad("its length is impossible")
+    if at + length > limit:
+        raise Bad("it ends inside its rows")
+    return int(length)
+
+
+def stored_frame(data: memoryview, at: int, segment: int) -> Stored:
+    """The frame whose header stands at `at`, already checked by `frame_length`."""
+    (
+        *_,
+        named,
+        flags,
+        length,
+        base,
+        count,
+        appended,
+        least,
+        greatest,
+        plausible,
+        mark,
+        time_before,
+        mark_before,
+        epoch,
+        sequence,
+        body_crc,
+        version,
+        durable,
+    ) = _HEADER.unpack_from(data, at)
+    sender = None
+    if named:
+        name = bytes(data[at + HEADER : at + HEADER + named]).decode()
+        sender = Sender(name, epoch, sequence, bool(flags & _GAPS))
+    where = (segment, at, length)
+    frame = Frame(base, count, appended, least, greatest, plausible, mark, time_before, mark_before, sender, where)
+    body_at = at + HEADER + -(-named // ALIGN) * ALIGN
+    return Stored(frame, Layout(version, flags & ~_GAPS), body_at, body_crc, durable)
+
+
+def body_whole(data: memoryview, stored: Stored) -> bool:
+    """Whether the rows are what was written."""
+    end = stored.frame.where[1] + stored.frame.where[2]
+    return bool(crc32c(data[stored.body_at : end]) == stored.body_crc)
+
+
+def encode_segment(header: SegmentHeader) -> bytes:
+    fields = _SEGMENT.pack(
+        SEGMENT_MAGIC,
+        0,
+        VERSION,
+        header.partition,
+        bytes.fromhex(header.topic),
+        header.serial,
+        header.base,
+        header.before_serial,
+        header.before_length,
+        header.appended,
+        header.time,
+        header.mark,
+    )
+    return b"".join((SEGMENT_MAGIC, crc32c(fields[8:]).to_bytes(4, "little"), fields[8:]))
+
+
+def decode_segment(data: memoryview) -> SegmentHeader:
+    """The header at the start of a segment; Bad if it is not whole."""
+    if len(data) < SEGMENT_HEADER:
+        raise Bad("it ends inside the segment's header")
+    magic, crc, version, partition, topic, *rest = _SEGMENT.unpack_from(data, 0)
+    if magic != SEGMENT_MAGIC or crc32c(data[8:SEGMENT_HEADER]) != crc or version != VERSION:
+        raise Bad("the segment's header does not match its checksum")
+    return SegmentHeader(topic.hex(), partition, *rest)
+
+
+def _padded(data: bytes | memoryview) -> bytes:
+    return b"".join((data, bytes(-len(data) % ALIGN)))

@@ -1,0 +1,141 @@
+"""A log in memory: the reference for every log, and the log of tests."""
+
+import secrets
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import pyarrow as pa
+
+from penstock.core.names import check_name
+from penstock.core.schema import Schema
+from penstock.core.time import NEVER, Clock, SystemClock
+from penstock.errors import NotFound
+from penstock.log.decode import Decoder
+from penstock.log.frame import Layout
+from penstock.log.port import Appended, Chunk, End, Frame, Sender, TopicSpec
+from penstock.log.producers import Producers, check_sender
+from penstock.log.refusals import already_there, evolves, no_topic
+from penstock.log.rows import check_something, check_spec, checked_rows
+from penstock.log.stamp import Tail, stamped
+
+
+class _Partition:
+    def __init__(self) -> None:
+        self.chunks: list[tuple[Frame, Layout, pa.RecordBatch | None]] = []
+        self.tail = Tail()
+        self.producers = Producers()
+
+    def find(self, sender: Sender) -> Frame | None:
+        return next((f for f, _, _ in reversed(self.chunks) if f.sender and f.sender[:3] == sender[:3]), None)
+
+
+class MemoryTopic:
+    """One topic of a MemoryLog."""
+
+    def __init__(self, spec: TopicSpec, clock: Clock) -> None:
+        self._spec, self._clock = spec, clock
+        self._id = secrets.token_hex(16)
+        self._schemas = [spec.schema]
+        self._partitions = [_Partition() for _ in range(spec.partitions)]
+        self._guard = threading.RLock()
+        self._deleted = False
+
+    @property
+    def spec(self) -> TopicSpec:
+        return self._spec
+
+    @property
+    def id(self) -> str:
+        return self._id
+
+    def append(self, partition: int, rows: pa.RecordBatch | None, *, mark: int = NEVER, sender: Sender | None = None) -> Appended:
+        check_something(rows, mark)
+        check_sender(sender)
+        with self._guard:
+            at = self._partition(partition)
+            checked = None if rows is None else checked_rows(self._spec, rows)
+            if checked and not checked.batch.num_rows and mark == NEVER and sender is None:
+                return Appended(at.tail.next, 0, duplicate=False)
+            answer = at.producers.answer(sender, at.find) if sender else None
+            if answer:
+                return answer
+            frame = stamped(self._spec, at.tail, checked, mark, sender, self._clock.now())
+            layout = Layout(len(self._schemas) - 1, checked.system if checked else 0)
+            at.chunks.append((frame, layout, checked.batch if checked else None))
+            at.tail = at.tail.after(frame)
+            at.producers.remember(frame)
+            return Appended(frame.base, frame.count, duplicate=False)
+
+    def frames(self, partition: int, start: int = 0, stop: int | None = None) -> Sequence[Frame]:
+        with self._guard:
+            found = [frame for frame, _, _ in self._partition(partition).chunks]
+        return [f for f in found if f.base >= start and (stop is None or f.base <= stop)]
+
+    def read(
+        self, partition: int, start: int = 0, stop: int | None = None, columns: Sequence[str] | None = None
+    ) -> Iterator[Chunk]:
+        with self._guard:
+            decoder = Decoder(self._spec, self._schemas, columns)
+            found = list(self._partition(partition).chunks)
+        return (
+            Chunk(frame, decoder.shaped(batch, layout))
+            for frame, layout, batch in found
+            if batch is not None and frame.count and frame.end > start and (stop is None or frame.base < stop)
+        )
+
+    def ends(self) -> dict[int, End]:
+        with self._guard:
+            return {p: self._partition(p).tail.end(0) for p in range(self._spec.partitions)}
+
+    def grow(self, schema: Schema) -> None:
+        """Adds a version of the schema."""
+        with self._guard:
+            self._schemas.append(schema)
+            self._spec = replace(self._spec, schema=schema)
+
+    def end_life(self) -> None:
+        self._deleted = True
+
+    def _partition(self, partition: int) -> _Partition:
+        if self._deleted:
+            raise NotFound(f"topic {self._spec.name} was deleted", hint="open the topic again")
+        if not 0 <= partition < self._spec.partitions:
+            raise NotFound(f"topic {self._spec.name} has no partition {partition}", f"it has {self._spec.partitions}")
+        return self._partitions[partition]
+
+
+class MemoryLog:
+    """Topics that live as long as this object."""
+
+    def __init__(self, clock: Clock | None = None) -> None:
+        self._clock = clock or SystemClock()
+        self._topics: dict[str, MemoryTopic] = {}
+
+    def create(self, spec: TopicSpec) -> MemoryTopic:
+        check_name(spec.name)
+        check_spec(spec)
+        made = MemoryTopic(spec, self._clock)
+        there = self._topics.setdefault(spec.name.lower(), made)
+        if there is not made:
+            raise already_there(spec.name, there.spec.name)
+        return made
+
+    def topic(self, name: str) -> MemoryTopic:
+        found = self._topics.get(check_name(name).lower())
+        if found is None or found.spec.name != name:
+            raise no_topic(name, self.topics())
+        return found
+
+    def topics(self) -> list[str]:
+        return sorted(topic.spec.name for topic in self._topics.values())
+
+    def delete(self, name: str) -> None:
+        self.topic(name).end_life()
+        del self._topics[name.lower()]
+
+    def evolve(self, name: str, schema: Schema) -> MemoryTopic:
+        topic = self.topic(name)
+        if evolves(name, topic.spec.schema, schema):
+            topic.grow(schema)
+        return topic

@@ -1,0 +1,182 @@
+"""Rows on their way into a topic: the physical columns, checked, with their event times."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.core.schema import TIMESTAMP, Schema, type_text
+from penstock.core.time import FIRST, FOREVER, LAST, NEVER, micros, text
+from penstock.errors import BadInput, BadRow, BadSchema, BadTime
+from penstock.log.port import EVENT_TIME, HEADERS, KEY, ORIGIN, VALUE, WATERMARK, TopicSpec
+
+# Their order is their order in a stored batch and that of the bits in a frame's header.
+SYSTEM = (
+    pa.field(KEY, pa.binary()),
+    pa.field(HEADERS, pa.map_(pa.string(), pa.binary())),
+    pa.field(EVENT_TIME, TIMESTAMP),
+    pa.field(ORIGIN, pa.binary()),
+    pa.field(WATERMARK, pa.int64()),
+)
+_SYSTEM_NAMES = tuple(f.name for f in SYSTEM)
+_RAW = pa.schema([pa.field(VALUE, pa.binary())])
+_LEFT_OUT_IF_NULL = (KEY, HEADERS)
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Checked rows. `times` is None where the append time is their event time."""
+
+    batch: pa.RecordBatch
+    system: int  # a bit for each of SYSTEM
+    times: npt.NDArray[np.int64] | None
+    least: int
+    greatest: int
+
+
+def physical(schema: Schema | None, system: int = 0) -> pa.Schema:
+    """The columns of a stored batch."""
+    fields = list(schema.arrow if schema else _RAW)
+    return pa.schema(fields + [f for bit, f in enumerate(SYSTEM) if system >> bit & 1])
+
+
+def checked_rows(spec: TopicSpec, batch: pa.RecordBatch) -> Rows:
+    """The rows as they will be stored; BadSchema or BadRow if they do not fit the topic."""
+    user = physical(spec.schema)
+    _refuse_unknown(spec, batch, user)
+    columns = [_column(spec, batch, field) for field in user]
+    system = 0
+    for bit, field in enumerate(SYSTEM):
+        if field.name in batch.schema.names and not _empty(batch.column(field.name), field.name):
+            system |= 1 << bit
+            columns.append(_column(spec, batch, field))
+    stored = pa.RecordBatch.from_arrays(columns, schema=physical(spec.schema, system))
+    _refuse_huge(spec, stored)
+    times = _times(spec, stored)
+    if times is None or not len(times):
+        return Rows(stored, system, None, NEVER, NEVER)
+    least, greatest = int(times.min()), int(times.max())
+    if least < FIRST or greatest > LAST:
+        raise BadRow(
+            f"a row for topic {spec.name} has a time outside the years 1 to 9999", text(least if least < FIRST else greatest)
+        )
+    return Rows(stored, system, times, least, greatest)
+
+
+def plausible_time(spec: TopicSpec, rows: Rows, appended: int) -> int:
+    """The greatest event time that is not more than `future` beyond the append time."""
+    limit = appended + micros(spec.future)
+    if spec.writer or rows.times is None or rows.greatest <= limit:
+        return rows.greatest
+    below = rows.times[rows.times <= limit]
+    return int(below.max()) if len(below) else NEVER
+
+
+def check_mark(spec: TopicSpec, mark: int, appended: int) -> None:
+    """Refuses a mark that says more than its producer can know."""
+    if not NEVER <= mark <= FOREVER:
+        raise BadTime(f"{mark} is no time for a mark")
+    if mark == FOREVER or spec.writer or mark <= appended + micros(spec.future):
+        return
+    raise BadTime(
+        f"the mark {text(mark)} lies more than {spec.future} beyond the present",
+        f"topic {spec.name}, now {text(appended)}",
+        hint="marks promise that no earlier row will come; the end of input is +∞",
+    )
+
+
+def check_something(batch: pa.RecordBatch | None, mark: int) -> None:
+    if batch is None and mark == NEVER:
+        raise BadInput("there is nothing to append: neither rows nor a mark")
+
+
+def check_spec(spec: TopicSpec) -> None:
+    """Refuses settings that no topic can have."""
+    if not 1 <= spec.partitions <= 10_000:
+        raise BadInput(f"topic {spec.name} cannot have {spec.partitions} partitions", hint="choose 1 to 10000")
+    if spec.durability not in ("fsync", "os", "memory"):
+        raise BadInput(f"topic {spec.name} cannot have the durability {spec.durability!r}", hint="choose fsync, os or memory")
+    if spec.max_record < 1 or micros(spec.future) < 0:
+        raise BadInput(f"topic {spec.name} needs a positive record limit and a future that is not negative")
+    if spec.schema and spec.time:
+        if spec.time not in spec.schema:
+            raise BadSchema(f"topic {spec.name} has no column {spec.time!r} to take the time from", spec.schema.ddl())
+        if spec.schema.type(spec.time) != TIMESTAMP:
+            raise BadSchema(f"the time column {spec.time!r} of topic {spec.name} must be a timestamp", spec.schema.ddl())
+
+
+def _refuse_unknown(spec: TopicSpec, batch: pa.RecordBatch, user: pa.Schema) -> None:
+    names = batch.schema.names
+    if len(set(names)) < len(names):
+        raise BadSchema(f"a batch for topic {spec.name} has a column twice", ", ".join(names))
+    for name in names:
+        if name not in user.names and name not in _SYSTEM_NAMES:
+            raise BadSchema(f"topic {spec.name} has no column {name!r}", f"its columns are {', '.join(user.names)}")
+        if name in (ORIGIN, WATERMARK) and not spec.writer:
+            raise BadSchema(f"only a topic written by a flow has the column {name!r}", f"topic {spec.name}")
+    if EVENT_TIME in names and spec.time in user.names:
+        raise BadSchema(f"topic {spec.name} takes its time from column {spec.time!r}, not from {EVENT_TIME!r}")
+
+
+def _column(spec: TopicSpec, batch: pa.RecordBatch, field: pa.Field) -> pa.Array:
+    if field.name not in batch.schema.names:
+        if not field.nullable and batch.num_rows:
+            raise BadRow(f"topic {spec.name} needs a value in column {field.name!r}")
+        return pa.nulls(batch.num_rows, field.type)
+    column = batch.column(field.name)
+    if column.type != field.type:
+        column = _same_but_for_names(spec, column, field)
+    if column.null_count and (not field.nullable or field.name in (EVENT_TIME, spec.time)):
+        row = pc.index(column.is_null(), True).as_py()
+        raise BadRow(f"row {row} of a batch for topic {spec.name} has no value in column {field.name!r}")
+    return column
+
+
+def _same_but_for_names(spec: TopicSpec, column: pa.Array, field: pa.Field) -> pa.Array:
+    """Nested types may differ in the names and nullability of their inner fields, which mean nothing."""
+    if pa.types.is_nested(field.type) and pa.types.is_nested(column.type):
+        try:
+            if type_text(column.type) == type_text(field.type):
+                return column.cast(field.type)
+        except (pa.ArrowException, BadSchema):
+            pass
+    raise BadSchema(f"column {field.name!r} of topic {spec.name} is {field.type}, not {column.type}")
+
+
+def _empty(column: pa.Array, name: str) -> bool:
+    return name in _LEFT_OUT_IF_NULL and column.null_count == len(column)
+
+
+def _times(spec: TopicSpec, batch: pa.RecordBatch) -> npt.NDArray[np.int64] | None:
+    names = batch.schema.names
+    name = spec.time if spec.schema and spec.time else EVENT_TIME
+    if name not in names:
+        return None
+    return np.asarray(batch.column(name).view(pa.int64()).to_numpy(), np.int64)
+
+
+def _refuse_huge(spec: TopicSpec, batch: pa.RecordBatch) -> None:
+    if batch.nbytes <= spec.max_record:
+        return
+    sizes = np.zeros(batch.num_rows, np.int64)
+    for column in batch.columns:
+        sizes += _sizes(column, spec.max_record)
+    row = int(sizes.argmax())
+    if sizes[row] > spec.max_record:
+        raise BadRow(
+            f"row {row} of a batch for topic {spec.name} has {sizes[row]:,} bytes; the limit is {spec.max_record:,}",
+            hint="make the topic with a larger record limit, or store the large part elsewhere and its address here",
+        )
+
+
+def _sizes(column: pa.Array, limit: int) -> npt.NDArray[np.int64] | int:
+    """Bytes of each row; of nested values, which are slow to measure, only where they could reach the limit."""
+    if pa.types.is_binary(column.type) or pa.types.is_string(column.type):
+        return np.asarray(pc.binary_length(column).fill_null(0).to_numpy(zero_copy_only=False), np.int64)
+    if not pa.types.is_nested(column.type):
+        return int(column.type.bit_width // 8)
+    if column.nbytes <= limit // 2:
+        return int(column.nbytes // max(len(column), 1))
+    return np.array([column.slice(i, 1).nbytes for i in range(len(column))], np.int64)

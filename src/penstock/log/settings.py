@@ -1,0 +1,67 @@
+"""A topic's settings as they are stored: one JSON file when it is made, one more for every column added later."""
+
+from datetime import timedelta
+from typing import Any
+
+import orjson
+
+from penstock.core.schema import Schema
+from penstock.core.time import micros
+from penstock.errors import Damaged, PenstockError
+from penstock.log.port import TopicSpec
+
+FORMAT = 1
+
+
+def encode_settings(spec: TopicSpec, id: str) -> bytes:
+    fields = {
+        "format": FORMAT,
+        "id": id,
+        "name": spec.name,
+        "partitions": spec.partitions,
+        "schema": spec.schema.ddl() if spec.schema else None,
+        "time": spec.time,
+        "key": spec.key,
+        "partition_by": spec.partition_by,
+        "durability": spec.durability,
+        "future_us": micros(spec.future),
+        "max_record": spec.max_record,
+        "writer": spec.writer,
+        "changelog": spec.changelog,
+    }
+    return orjson.dumps(fields, option=orjson.OPT_INDENT_2)
+
+
+def decode_settings(data: bytes, where: str) -> tuple[TopicSpec, str]:
+    """The settings and the topic's id; Damaged if the file is something else."""
+    try:
+        f: dict[str, Any] = orjson.loads(data)
+        if f["format"] != FORMAT or len(bytes.fromhex(f["id"])) != 16:
+            raise ValueError(f"format {f['format']}, id {f['id']}")
+        spec = TopicSpec(
+            name=f["name"],
+            partitions=f["partitions"],
+            schema=Schema.of(f["schema"]) if f["schema"] else None,
+            time=f["time"],
+            key=f["key"],
+            partition_by=f["partition_by"],
+            durability=f["durability"],
+            future=timedelta(microseconds=f["future_us"]),
+            max_record=f["max_record"],
+            writer=f["writer"],
+            changelog=f["changelog"],
+        )
+        return spec, f["id"]
+    except (ValueError, KeyError, TypeError, PenstockError) as error:
+        raise Damaged(f"the settings {where} cannot be read", str(error), hint="restore the file from a copy") from error
+
+
+def encode_schema(schema: Schema) -> bytes:
+    return orjson.dumps({"format": FORMAT, "schema": schema.ddl()})
+
+
+def decode_schema(data: bytes, where: str) -> Schema:
+    try:
+        return Schema.of(str(orjson.loads(data)["schema"]))
+    except (ValueError, KeyError, TypeError, PenstockError) as error:
+        raise Damaged(f"the schema {where} cannot be read", str(error), hint="restore the file from a copy") from error

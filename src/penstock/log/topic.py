@@ -1,0 +1,147 @@
+"""One topic of the embedded log."""
+
+import os
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import pyarrow as pa
+
+from penstock.core.time import NEVER, Clock
+from penstock.errors import BadSchema, NotFound
+from penstock.log.decode import Decoder
+from penstock.log.frame import Layout, Stored, encode_body
+from penstock.log.place import Place
+from penstock.log.port import Appended, Chunk, End, Frame, Sender, TopicSpec
+from penstock.log.producers import check_sender
+from penstock.log.reader import PartitionReader
+from penstock.log.rows import Rows, check_something, checked_rows
+from penstock.log.segment import Segment, damage
+from penstock.log.settle import cut_bytes
+from penstock.log.store import TopicStore
+from penstock.log.writer import PartitionWriter, Request
+
+
+class FileTopic:
+    """A topic in a directory. Cheap to open, safe for several threads and processes, picklable."""
+
+    def __init__(self, store: TopicStore, clock: Clock, segment_size: int) -> None:
+        self._store, self._clock, self._segment_size = store, clock, segment_size
+        self._schemas = store.schemas()
+        self._spec = replace(store.spec, schema=self._schemas[-1])
+        self._forget()
+
+    def _forget(self) -> None:
+        self._pid = os.getpid()
+        self._guard = threading.RLock()
+        self._writers: dict[int, PartitionWriter] = {}
+        self._readers: dict[int, PartitionReader] = {}
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return FileTopic, (self._store, self._clock, self._segment_size)
+
+    def __repr__(self) -> str:
+        return f"FileTopic({self._spec.name!r})"
+
+    @property
+    def spec(self) -> TopicSpec:
+        return self._spec
+
+    @property
+    def id(self) -> str:
+        return self._store.id
+
+    def append(self, partition: int, rows: pa.RecordBatch | None, *, mark: int = NEVER, sender: Sender | None = None) -> Appended:
+        writer = self._writer(partition)
+        check_something(rows, mark)
+        check_sender(sender)
+        checked = None if rows is None else self._checked(rows)
+        if checked and not checked.batch.num_rows:
+            if mark == NEVER and sender is None:
+                return Appended(self._reader(partition).end().next, 0, duplicate=False)
+            checked = None
+        layout = Layout(len(self._schemas) - 1, checked.system if checked else 0)
+        body = encode_body(checked.batch if checked else None, layout)
+        return writer.append(Request(self._spec, checked, body, mark, sender))
+
+    def frames(self, partition: int, start: int = 0, stop: int | None = None) -> Sequence[Frame]:
+        return self._reader(partition).frames(start, stop)
+
+    def read(
+        self, partition: int, start: int = 0, stop: int | None = None, columns: Sequence[str] | None = None
+    ) -> Iterator[Chunk]:
+        decoder = Decoder(self._spec, self._schemas, columns)
+        return self._chunks(self._reader(partition).read(start, stop), decoder)
+
+    def ends(self) -> dict[int, End]:
+        return {p: self._reader(p).end() for p in range(self._spec.partitions)}
+
+    def describe(self) -> dict[str, object]:
+        """What an operator wants to know beside the settings."""
+        places = [self._place(p) for p in range(self._spec.partitions)]
+        return {
+            "id": self.id,
+            "durability": self._store.durability_in_words(),
+            "schema_versions": len(self._schemas),
+            "segments": sum(len(place.segments()) for place in places),
+            "torn_bytes_cut": sum(cut_bytes(place) for place in places),
+        }
+
+    def close(self) -> None:
+        """Closes the files; the next call opens them again."""
+        with self._guard:
+            for writer in self._writers.values():
+                writer.close()
+            self._forget()
+
+    def _checked(self, rows: pa.RecordBatch) -> Rows:
+        try:
+            return checked_rows(self._spec, rows)
+        except BadSchema:
+            if not self._newer_schema():  # another process may have added the column
+                raise
+            return checked_rows(self._spec, rows)
+
+    def _newer_schema(self) -> bool:
+        schemas = self._store.schemas()
+        newer = len(schemas) > len(self._schemas)
+        self._schemas, self._spec = schemas, replace(self._spec, schema=schemas[-1])
+        return newer
+
+    def _chunks(self, found: Iterator[tuple[Segment, Stored]], decoder: Decoder) -> Iterator[Chunk]:
+        for segment, stored in found:
+            if not decoder.knows(stored.layout):
+                self._newer_schema()
+                decoder = decoder.with_schemas(self._schemas)
+            body = segment.body(stored)
+            try:
+                yield Chunk(stored.frame, decoder.decode(body, stored.layout))
+            except (pa.ArrowException, IndexError) as error:
+                raise damage(segment.place, segment.name, stored.frame.base, stored.frame.where[1], str(error)) from error
+
+    def _place(self, partition: int) -> Place:
+        if not 0 <= partition < self._spec.partitions:
+            raise NotFound(f"topic {self._spec.name} has no partition {partition}", f"it has {self._spec.partitions}")
+        return self._store.place(partition)
+
+    def _writer(self, partition: int) -> PartitionWriter:
+        self._notice_fork()
+        with self._guard:
+            if partition not in self._writers:
+                place = self._place(partition)
+                self._writers[partition] = PartitionWriter(place, self._clock, self._segment_size, self._store.check_alive)
+            return self._writers[partition]
+
+    def _reader(self, partition: int) -> PartitionReader:
+        self._notice_fork()
+        with self._guard:
+            if partition not in self._readers:
+                self._readers[partition] = PartitionReader(self._place(partition))
+            reader = self._readers[partition]
+        if not reader.refresh():
+            self._store.check_alive()
+        return reader
+
+    def _notice_fork(self) -> None:
+        if self._pid != os.getpid():
+            self._forget()

@@ -1,0 +1,269 @@
+"""A directory tree on a real disk."""
+
+import errno
+import fcntl
+import hashlib
+import mmap
+import os
+import secrets
+import shutil
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pyarrow as pa
+
+from penstock.errors import AlreadyThere, DiskFull, NotFound, PenstockError, StorageError
+
+_TEMPORARY = ".tmp-"
+# Below this a copy is cheaper than a map, and a small file may be cut back while others read it.
+_SMALL = 1 << 16
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class LocalAppender:
+    """A file of LocalStorage open at its end."""
+
+    def __init__(self, storage: "LocalStorage", path: str, fd: int) -> None:
+        self._storage, self._path, self._fd = storage, path, fd
+        self._entry_synced = False
+
+    @property
+    def size(self) -> int:
+        """Asked of the file itself, so what other processes appended is counted."""
+        return os.fstat(self._fd).st_size
+
+    def write(self, data: bytes | memoryview | pa.Buffer) -> None:
+        view = memoryview(data)
+        try:
+            done = os.write(self._fd, view)
+            while done < len(view):
+                done += os.write(self._fd, view[done:])
+        except OSError as error:
+            raise _translated(error, "write", self._path) from error
+
+    def sync(self) -> None:
+        try:
+            if self._storage.sync:
+                os.fdatasync(self._fd)
+            if not self._entry_synced:  # the file may be older than this appender, and its maker dead before its own sync
+                self._storage.sync_parents(self._path)
+                self._entry_synced = True
+        except OSError as error:
+            raise _translated(error, "sync", self._path) from error
+
+    def truncate(self, size: int) -> None:
+        try:
+            os.ftruncate(self._fd, size)
+        except OSError as error:
+            raise _translated(error, "cut", self._path) from error
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def __del__(self) -> None:
+        self.close()
+
+
+class LocalStorage:
+    """Files below root, for their owner alone; symbolic links below root are never followed.
+
+    `sync=False` leaves writing to the operating system: for tests, and for directories that live in memory."""
+
+    def __init__(self, root: str | os.PathLike[str], sync: bool = True) -> None:
+        self.root = os.path.abspath(root)
+        self.sync = sync
+
+    def __repr__(self) -> str:
+        return f"LocalStorage({self.root!r})"
+
+    def append(self, path: str) -> LocalAppender:
+        with self._parent(path, "open", make=True) as (directory, name):
+            flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+            return LocalAppender(self, path, os.open(name, flags, 0o600, dir_fd=directory))
+
+    def read(self, path: str) -> pa.Buffer:
+        with self._parent(path, "read") as (directory, name):
+            fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory)
+        try:
+            return _contents(fd)
+        except OSError as error:
+            raise _translated(error, "read", path) from error
+        finally:
+            os.close(fd)
+
+    def publish(self, path: str, data: bytes) -> None:
+        with self._parent(path, "publish", make=True) as (directory, name):
+            temporary = _TEMPORARY + secrets.token_hex(12)
+            try:
+                self._write_whole(temporary, data, directory)
+                os.link(temporary, name, src_dir_fd=directory, dst_dir_fd=directory, follow_symlinks=False)
+            finally:
+                with suppress(FileNotFoundError):
+                    os.unlink(temporary, dir_fd=directory)
+            self.sync_parents(path)
+
+    def list(self, path: str) -> list[str]:
+        try:
+            with self._parent(path + "/.", "list") as (directory, _):
+                return sorted(name for name in os.listdir(directory) if not name.startswith(_TEMPORARY))
+        except NotFound:
+            return []
+
+    def remove(self, path: str) -> None:
+        try:
+            with self._parent(path, "remove") as (directory, name):
+                if stat.S_ISDIR(os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode):
+                    shutil.rmtree(name, dir_fd=directory)
+                else:
+                    os.unlink(name, dir_fd=directory)
+                if self.sync:
+                    os.fsync(directory)
+        except NotFound:
+            return
+
+    @contextmanager
+    def lock(self, path: str, wait: bool = True) -> Iterator[bool]:
+        fd = self._locked(path, wait)
+        try:
+            yield fd is not None
+        finally:
+            if fd is not None:
+                os.close(fd)
+
+    def sync_parents(self, path: str) -> None:
+        """Makes the directory entries on the way to a file durable, root's own included."""
+        if not self.sync:
+            return
+        parts = _parts(path)
+        for depth in range(len(parts) - 1, -1, -1):
+            with self._parent("/".join([*parts[:depth], "."]), "sync") as (directory, _):
+                os.fsync(directory)
+        above = os.open(os.path.dirname(self.root), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(above)
+        finally:
+            os.close(above)
+
+    def _write_whole(self, name: str, data: bytes, directory: int) -> None:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        fd = os.open(name, flags, 0o600, dir_fd=directory)
+        try:
+            done = 0
+            while done < len(data):
+                done += os.write(fd, memoryview(data)[done:])
+            if self.sync:
+                os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def _locked(self, path: str, wait: bool) -> int | None:
+        while True:
+            with self._parent(path, "lock", make=True) as (directory, name):
+                fd = os.open(name, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=directory)
+                try:
+                    fcntl.flock(fd, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    if _same_file(fd, name, directory):
+                        return fd
+                except BlockingIOError:
+                    os.close(fd)
+                    return None
+                except BaseException:
+                    os.close(fd)
+                    raise
+                os.close(fd)  # the lock file was removed while we waited: whoever comes now locks another one
+
+    @contextmanager
+    def _parent(self, path: str, doing: str, make: bool = False) -> Iterator[tuple[int, str]]:
+        """The open directory that holds path, reached step by step without following links, and path's last part."""
+        parts = _parts(path, last_dot=True)
+        try:
+            fd = self._open_root(make)
+            try:
+                for part in parts[:-1]:
+                    above, fd = fd, self._step(fd, part, make)
+                    os.close(above)
+                yield fd, parts[-1]
+            finally:
+                os.close(fd)
+        except OSError as error:
+            raise _translated(error, doing, path) from error
+
+    def _open_root(self, make: bool) -> int:
+        try:
+            return os.open(self.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            if not make:
+                raise
+        os.makedirs(self.root, 0o700, exist_ok=True)
+        return os.open(self.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+
+    def _step(self, fd: int, part: str, make: bool) -> int:
+        try:
+            return os.open(part, _DIRECTORY, dir_fd=fd)
+        except FileNotFoundError:
+            if not make:
+                raise
+        with suppress(FileExistsError):
+            os.mkdir(part, 0o700, dir_fd=fd)
+        return os.open(part, _DIRECTORY, dir_fd=fd)
+
+
+def volatile_twin(storage: object) -> "LocalStorage | None":
+    """A storage in main memory that belongs to the same root, or None where the machine has no such place."""
+    shared = Path("/dev/shm")
+    if not isinstance(storage, LocalStorage) or not (shared.is_dir() and os.access(shared, os.W_OK)):
+        return None
+    digest = hashlib.sha256(os.fsencode(os.path.realpath(storage.root))).hexdigest()[:24]
+    root = shared / f"penstock-{os.getuid()}-{digest}"
+    with suppress(FileExistsError):
+        root.mkdir(0o700)
+    found = root.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
+        raise StorageError(f"{root} belongs to somebody else", hint="remove it, or choose another durability for the topic")
+    return LocalStorage(root, sync=False)
+
+
+def _parts(path: str, last_dot: bool = False) -> list[str]:
+    parts = path.split("/")
+    for at, part in enumerate(parts):
+        if last_dot and part == "." and at == len(parts) - 1:
+            continue
+        if part in ("", ".", "..") or "\0" in part:
+            raise StorageError(f"{path!a} is no path inside the storage")
+    return parts
+
+
+def _contents(fd: int) -> pa.Buffer:
+    found = os.fstat(fd)
+    if not stat.S_ISREG(found.st_mode):
+        raise OSError(errno.EISDIR, "not a file")
+    if found.st_size >= _SMALL:
+        return pa.py_buffer(mmap.mmap(fd, found.st_size, prot=mmap.PROT_READ))
+    parts = []
+    while part := os.read(fd, _SMALL):
+        parts.append(part)
+    return pa.py_buffer(b"".join(parts))
+
+
+def _same_file(fd: int, name: str, directory: int) -> bool:
+    try:
+        return os.path.samestat(os.fstat(fd), os.stat(name, dir_fd=directory, follow_symlinks=False))
+    except FileNotFoundError:
+        return False
+
+
+def _translated(error: OSError, doing: str, path: str) -> PenstockError:
+    if error.errno in _FULL:
+        return DiskFull(f"no space left to {doing} {path}", hint="free some space; writing goes on by itself")
+    if isinstance(error, FileNotFoundError):
+        return NotFound(f"there is no {path}")
+    if isinstance(error, FileExistsError):
+        return AlreadyThere(f"{path} is there already")
+    if error.errno in (errno.ELOOP, errno.ENOTDIR):
+        return StorageError(f"cannot {doing} {path}: a symbolic link or a file stands where a directory should be")
+    return StorageError(f"cannot {doing} {path}: {os.strerror(error.errno or 0)}")
