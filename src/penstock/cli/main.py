@@ -81,7 +81,14 @@ def cli(ctx: click.Context, home: Path | None, verbose: bool) -> None:
     """
     if home is not None:
         os.environ["PENSTOCK_HOME"] = str(home.absolute())
+    if verbose:
+        os.environ["PENSTOCK_SPARK_LOG"] = "-"
     ctx.obj = Settings(home, verbose)
+
+
+def printable(text: str) -> str:
+    """The text with what would steer a terminal made visible."""
+    return text.translate(_SHOWN)
 
 
 def report(error: BaseException, verbose: bool = False) -> int:
@@ -92,7 +99,7 @@ def report(error: BaseException, verbose: bool = False) -> int:
         text, code = str(error), error.exit_code
     else:
         text, code = f"{type(error).__name__}: {error}\n  hint: this was not foreseen; --verbose shows where it happened", 1
-    click.echo(f"error: {text}".translate(_SHOWN), err=True)
+    click.echo(printable(f"error: {text}"), err=True)
     return code
 
 

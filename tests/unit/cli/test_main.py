@@ -40,6 +40,7 @@ def shows_home(settings: object) -> None:
 
 @pytest.fixture(autouse=True)
 def commands(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PENSTOCK_SPARK_LOG", "")  # --verbose sets it
     for command in (fails, answers_four, shows_home):
         assert command.name
         monkeypatch.setitem(COMMANDS, command.name, Place(f"{__name__}:{command.callback.__name__}", "test"))
