@@ -56,7 +56,7 @@ def result_type(given: Agg, t: pa.DataType, at: At) -> pa.DataType:
     if given.function == "count":
         return pa.int64()
     if given.function in ("min", "max"):
-        return t if keyable(t) else _refuse(given, t, at, "they have no order")
+        return t if keyable(t) else _refuse(given, t, at, "its values have no order")
     if pa.types.is_decimal(t):
         if given.function == "avg":
             _refuse(

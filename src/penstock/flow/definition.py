@@ -58,4 +58,3 @@ class Node:
     definition: Definition
     inputs: "tuple[Node, ...]"
     origin: Origin
-    name: str | None = None  # what the user called it

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Literal
 
+import pyarrow as pa
+
 from penstock.core import time as times
 from penstock.core.names import check_name
 from penstock.core.schema import Schema
@@ -41,7 +43,7 @@ class FlowGraph:
     def stream(
         self,
         topic: str,
-        schema: "str | Schema | type",
+        schema: str | Schema | pa.Schema | type,
         *,
         time: str | None = None,
         lateness: str | timedelta | None = None,

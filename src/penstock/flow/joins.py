@@ -13,7 +13,7 @@ from penstock.core.schema import Schema, type_text
 from penstock.errors import BadTime
 from penstock.flow import plan
 from penstock.flow.definition import Known
-from penstock.flow.place import At, find, keyable
+from penstock.flow.place import At, find
 
 How = Literal["inner", "left"]
 Within = str | timedelta | tuple[str | timedelta, str | timedelta]
@@ -42,7 +42,7 @@ class JoinDefinition:
         if self.within is None:
             at.refuse(f"cannot {doing}: no time bound", hint='say how far apart two rows may be, e.g. within="30 minutes"')
         on = _on(self.on, left, right, at, doing)
-        names = _right_names(on, left, right)
+        names = _right_names(on, left, right, at)
         left_names = [n for n in left.schema.names if n not in on]
         clash = f"select other names on one side before the join, e.g. {right.label}.select(…)"
         at.new_columns([*on, *left_names, *(new for new, _ in names)], doing, hint=clash)
@@ -91,16 +91,15 @@ def _on(names: Sequence[str], left: Known, right: Known, at: At, doing: str) -> 
                 f"cannot {doing}: {name!r} is {type_text(mine)} in {left.label} and {type_text(theirs)} in {right.label}",
                 hint=f'bring both to one type first, e.g. with_columns({name}="cast({name} as {type_text(mine)})")',
             )
-        if not keyable(mine):
-            at.refuse(f"cannot {doing}: {name!r} is {type_text(mine)}, which cannot be a key")
+        at.keyable(name, left.schema, doing)
     return on
 
 
-def _right_names(on: Sequence[str], left: Known, right: Known) -> tuple[tuple[str, str], ...]:
+def _right_names(on: Sequence[str], left: Known, right: Known, at: At) -> tuple[tuple[str, str], ...]:
     """Output name and own name of each column of the right side; colliding ones bear the side's name."""
     prefix = re.sub(r"\W", "_", right.label)
     own = [n for n in right.schema.names if n not in on]
-    return tuple((n if find(n, left.schema.names) is None else f"{prefix}_{n}", n) for n in own)
+    return tuple((n if find(n, left.schema.names) is None else at.new_name(f"{prefix}_{n}"), n) for n in own)
 
 
 def _schema(first: Sequence[str], names: Sequence[tuple[str, str]], left: Schema, right: Schema, how: How) -> Schema:

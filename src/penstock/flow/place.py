@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from penstock.core.expression import Expression
 from penstock.core.names import check_column
-from penstock.core.schema import Schema
+from penstock.core.schema import Schema, type_text
 from penstock.errors import BadFlow, BadInput
 from penstock.flow.analyzer import Analyzer
 from penstock.flow.plan import Origin
@@ -61,14 +61,21 @@ class Place:
             found.append(column)
         return tuple(found)
 
+    def keyable(self, name: str, schema: Schema, doing: str) -> None:
+        """Refuses a column whose values cannot be told apart by hash and order: nested ones."""
+        if not keyable(schema.type(name)):
+            self.refuse(
+                f"cannot {doing}: {name!r} is {type_text(schema.type(name))}, which cannot be a key",
+                hint="take the part that tells rows apart into a column of its own with with_columns first",
+            )
+
     def new_columns(self, names: Sequence[str], doing: str, hint: str) -> None:
         """Refuses output columns that Spark could not tell apart."""
-        seen: dict[str, str] = {}
-        for name in names:
-            other = seen.setdefault(name.lower(), name)
-            if other is not name and len([n for n in names if n.lower() == name.lower()]) > 1:
-                differs = f" ({other!r} differs in case only)" if other != name else ""
-                self.refuse(f"cannot {doing}: two columns would be called {name!r}{differs}", hint=hint)
+        for i, name in enumerate(names):
+            other = find(name, names[:i])
+            if other is not None:
+                case = "" if other == name else f" ({other!r} differs in case only)"
+                self.refuse(f"cannot {doing}: two columns would be called {name!r}{case}", hint=hint)
 
 
 @dataclass(frozen=True, kw_only=True)

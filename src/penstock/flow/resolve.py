@@ -93,6 +93,8 @@ def _output(flow: str, written: Written, known: Known) -> plan.Output:
     at = Place(flow, written.origin, known.name)
     if written.key is not None:
         key = at.columns(written.key, known.schema, f"key {written.kind} {written.name!r}")
+        for name in key:
+            at.keyable(name, known.schema, f"key {written.kind} {written.name!r}")
     else:
         key = known.view_key if written.kind == "view" else known.topic_key
     return plan.Output(written.kind, written.name, known.name, key, written.partitions, written.origin)

@@ -52,7 +52,7 @@ class SelectDefinition:
 
     def resolve(self, at: At, inputs: Sequence[Known]) -> Known:
         (above,) = inputs
-        plain = [at.column(name, above.schema, f"select {name!r}") for name in self.columns]
+        plain = [_plain(name, above.schema, at) for name in self.columns]
         chosen = tuple((name, passed_on(name, above.schema)) for name in plain)
         chosen += tuple((at.new_name(name), at.expression(sql, above.schema)) for name, sql in self.named)
         if not chosen:
@@ -67,13 +67,10 @@ class WithColumnsDefinition:
 
     named: tuple[tuple[str, str], ...]
 
-    kind: ClassVar[str] = "with"
+    kind: ClassVar[str] = "with_columns"
     judges: ClassVar[bool] = False
     takes_updates: ClassVar[bool] = True
-
-    @property
-    def by(self) -> tuple[str, ...]:
-        return tuple(name for name, _ in self.named)
+    by: ClassVar[tuple[str, ...]] = ()
 
     def resolve(self, at: At, inputs: Sequence[Known]) -> Known:
         (above,) = inputs
@@ -120,6 +117,8 @@ class UnionDefinition:
 
     def resolve(self, at: At, inputs: Sequence[Known]) -> Known:
         first, *others = inputs
+        if not others:
+            at.refuse(f"cannot unite {first.label} with nothing", hint="name the other streams, e.g. a.union(b, c)")
         for other in others:
             differs = _difference(first, other)
             if differs:
@@ -139,11 +138,21 @@ def passed_on(name: str, schema: Schema) -> Expression:
     return Expression(f"`{name}`", schema.type(name), (name,), Column(name, schema.type(name)))
 
 
+def is_passed_on(name: str, e: Expression) -> bool:
+    return e.tree == Column(name, e.type)
+
+
 def projected(at: At, above: Known, columns: Columns) -> Known:
     """A select step; keys live on under their new names while all their columns do."""
     schema = Schema(pa.schema([_field(name, e, above.schema) for name, e in columns]))
     step = plan.Step(at.name, (above.name,), plan.Select(columns), schema, at.origin, above.step.updating)
     return Known((step,), at.label(above), _renamed(above.view_key, columns), _renamed(above.topic_key, columns), (above,))
+
+
+def _plain(name: str, schema: Schema, at: At) -> str:
+    if not isinstance(name, str) or not name.isidentifier():
+        at.refuse(f"cannot select {name!r}: it has no name", hint=f'only columns go without; write select(total="{name}")')
+    return at.column(name, schema, f"select {name!r}")
 
 
 def _field(name: str, e: Expression, schema: Schema) -> pa.Field:

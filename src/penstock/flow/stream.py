@@ -40,12 +40,15 @@ class Stream:
 
     def union(self, *others: "Stream", name: str | None = None) -> "Stream":
         """The rows of this stream and others with the same columns."""
-        return Stream(self.flow, self.flow.add(UnionDefinition(), (self.node, *(other.node for other in others)), name))
+        nodes = tuple(self._other(other).node for other in others)
+        return Stream(self.flow, self.flow.add(UnionDefinition(), (self.node, *nodes), name))
 
     def map_arrow(
         self, function: Callable[[pa.Table], pa.Table], schema: "str | Schema | pa.Schema | type", name: str | None = None
     ) -> "Stream":
         """A Python function over Arrow tables. It must give one row for each row, and look at no other: tables are cut anywhere."""
+        if not callable(function):
+            self.flow.here().refuse(f"cannot call {function!r}", hint="give a function that takes and gives an Arrow table")
         with self.flow.here().located():
             return self._next(MapArrowDefinition(function, Schema.of(schema)), name)
 
@@ -73,7 +76,7 @@ class Stream:
         self._one_of("late", late, ("divert", "ignore"))
         with self.flow.here().located():
             definition = JoinDefinition(_columns(on), bounds(within), how, late)
-        return Judged(self.flow, self.flow.add(definition, (self.node, other.node), name))
+        return Judged(self.flow, self.flow.add(definition, (self.node, self._other(other).node), name))
 
     def to(self, topic: str, key: str | Iterable[str] | None = None, partitions: int = 1, name: str | None = None) -> Self:
         """Writes the stream to a topic. `key` names the columns of the records' key."""
@@ -92,6 +95,11 @@ class Stream:
 
     def _next(self, definition: Definition, name: str | None = None) -> "Stream":
         return Stream(self.flow, self.flow.add(definition, (self.node,), name))
+
+    def _other(self, other: "Stream") -> "Stream":
+        if not isinstance(other, Stream):
+            self.flow.here().refuse(f"cannot bring a stream together with {other!r}", hint="give another stream of this flow")
+        return other
 
     def _one_of(self, what: str, given: str, allowed: tuple[str, ...]) -> None:
         if given not in allowed:

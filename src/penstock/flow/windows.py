@@ -9,12 +9,13 @@ import pyarrow as pa
 
 from penstock.core import time
 from penstock.core.expression import Column, Expression
-from penstock.core.schema import TIMESTAMP, Schema, type_text
+from penstock.core.schema import TIMESTAMP, Schema
 from penstock.errors import BadTime
 from penstock.flow import plan
 from penstock.flow.aggregates import Agg, result_type
 from penstock.flow.definition import Known
-from penstock.flow.place import At, keyable
+from penstock.flow.origin import origin
+from penstock.flow.place import At
 from penstock.flow.rows import passed_on
 
 HIDDEN = "__in_"  # columns made for an aggregate over an expression
@@ -27,9 +28,12 @@ class Tumbling:
     size: timedelta
 
     def __init__(self, size: str | timedelta) -> None:
-        object.__setattr__(self, "size", time.duration(size, "window size"))
+        try:
+            object.__setattr__(self, "size", time.duration(size, "window size"))
+        except BadTime as error:
+            raise BadTime(error.what, str(origin()), hint=error.hint) from None
         if not self.size:
-            raise BadTime("a window needs a size greater than zero", hint='write it like Tumbling("1 minute")')
+            raise BadTime("a window needs a size greater than zero", str(origin()), hint='write it like Tumbling("1 minute")')
 
 
 @dataclass(frozen=True)
@@ -66,11 +70,7 @@ class WindowDefinition:
 def _by(names: Sequence[str], schema: Schema, at: At) -> tuple[str, ...]:
     by = at.columns(names, schema, "group the window")
     for name in by:
-        if not keyable(schema.type(name)):
-            at.refuse(
-                f"cannot group the window by {name!r}: it is {type_text(schema.type(name))}, which cannot be a key",
-                hint="take the part that names the group into a column of its own with with_columns first",
-            )
+        at.keyable(name, schema, "group the window")
     return by
 
 

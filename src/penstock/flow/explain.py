@@ -1,0 +1,123 @@
+"""A plan for people: as text, and as a Mermaid diagram."""
+
+from collections.abc import Iterator
+from datetime import timedelta
+
+from penstock.core.expression import Expression
+from penstock.flow import plan
+from penstock.flow.rows import is_passed_on
+
+_UNITS = ((86_400_000_000, "day"), (3_600_000_000, "hour"), (60_000_000, "minute"), (1_000_000, "second"), (1_000, "ms"), (1, "us"))
+
+
+def as_text(checked: plan.Plan) -> str:
+    """The steps in order, each with what it does, reads, gives and where its expressions run; then the outputs."""
+    lines = [f"flow {checked.flow}"]
+    for step in checked.steps:
+        lines += ["", f"{step.name}  ({_kind(step.definition)}, {step.origin})"]
+        if step.inputs:
+            lines.append(f"  from     {', '.join(step.inputs)}")
+        lines += [f"  {label:<8} {text}" for label, text in _facts(step)]
+        lines.append(f"  gives    {step.schema.ddl()}{' (updating)' if step.updating else ''}")
+    lines.append("")
+    for output in checked.outputs:
+        lines.append(f"{output.input} → {_target(output)}  ({output.origin})")
+    return "\n".join(lines) + "\n"
+
+
+def as_mermaid(checked: plan.Plan) -> str:
+    """The plan as a Mermaid flowchart: topics as pipes, steps as boxes, views as stores."""
+    lines = ["flowchart LR"]
+    ids = {step.name: f"s{i}" for i, step in enumerate(checked.steps)}
+    for step in checked.steps:
+        lines.append(f"    {ids[step.name]}{_shape(step)}")
+        lines += [f"    {ids[name]} -->{_edge(step)} {ids[step.name]}" for name in step.inputs]
+    for i, output in enumerate(checked.outputs):
+        left, right = ("[(", ")]") if output.kind == "view" else ("([", "])")
+        lines.append(f"    o{i}{left}{_quoted(f'{output.kind} {output.name}')}{right}")
+        lines.append(f"    {ids[output.input]} --> o{i}")
+    return "\n".join(lines) + "\n"
+
+
+def duration_text(value: timedelta) -> str:
+    """A duration as users write it: `90 seconds`, `1 hour 30 minutes`, `-5 minutes`."""
+    rest = abs(value) // timedelta(microseconds=1)
+    parts = []
+    for size, unit in _UNITS:
+        count, rest = divmod(rest, size)
+        if count:
+            parts.append(f"{count} {unit}{'s' if count > 1 and len(unit) > 2 else ''}")
+    return ("-" if value < timedelta(0) else "") + (" ".join(parts) or "0 seconds")
+
+
+def _facts(step: plan.Step) -> Iterator[tuple[str, str]]:
+    match step.definition:
+        case plan.Source() as source:
+            yield from _source(source)
+        case plan.Where(condition):
+            yield "keeps", f"{condition.text}  [{_where_it_runs(condition)}]"
+        case plan.Select(columns):
+            for name, e in columns:
+                if not is_passed_on(name, e):
+                    yield "makes", f"{name} = {e.text}  [{_where_it_runs(e)}]"
+        case plan.MapArrow(function):
+            yield "calls", f"{getattr(function, '__qualname__', repr(function))}  [python]"
+        case plan.Window() as window:
+            yield "by", ", ".join(window.by) or "everything"
+            yield "size", duration_text(window.size)
+            for a in window.aggregates:
+                yield "makes", f"{a.name} = {a.function}({a.column or '*'})"
+            yield "judges", f"window_end > watermark; late rows: {window.late}"
+        case plan.Join() as join:
+            yield "on", f"{', '.join(join.on)}, {join.how}"
+            yield "within", f"{duration_text(join.lo)} to {duration_text(join.hi)}"
+            yield "judges", f"time ≥ watermark; late rows: {join.late}"
+        case plan.LateRows(port):
+            yield "takes", f"the late rows of its input {port + 1}" if port else "the late rows"
+        case plan.Union():
+            pass
+
+
+def _source(source: plan.Source) -> Iterator[tuple[str, str]]:
+    yield "topic", source.topic
+    yield "time", source.time or "as the topic gives it"
+    if source.lateness is not None:
+        yield "lateness", f"{duration_text(source.lateness)}, idle after {duration_text(source.idle)}"
+    if source.key:
+        yield "key", ", ".join(source.key)
+
+
+def _where_it_runs(e: Expression) -> str:
+    return "spark" if e.tree is None else "polars"
+
+
+def _kind(definition: plan.Definition) -> str:
+    names = {plan.Source: "stream", plan.MapArrow: "map", plan.LateRows: "late rows", plan.Window: "tumbling window"}
+    return names.get(type(definition), type(definition).__name__.lower())
+
+
+def _target(output: plan.Output) -> str:
+    key = f"key {', '.join(output.key)}" if output.key else "key: its position" if output.kind == "view" else "no key"
+    partitions = f", {output.partitions} partition{'s' if output.partitions > 1 else ''}" if output.kind == "topic" else ""
+    return f"{output.kind} {output.name}, {key}{partitions}"
+
+
+def _shape(step: plan.Step) -> str:
+    if isinstance(step.definition, plan.Source):
+        return f"([{_quoted(f'topic {step.definition.topic}')}])"
+    facts = [text for label, text in _facts(step) if label in ("keeps", "makes", "by", "size", "on", "within", "calls")]
+    return f"[{_quoted('<br/>'.join([f'{step.name} · {_kind(step.definition)}', *facts]))}]"
+
+
+def _edge(step: plan.Step) -> str:
+    return "|late|" if isinstance(step.definition, plan.LateRows) else ""
+
+
+def _quoted(text: str) -> str:
+    """Text in a Mermaid label: its own signs written as entities, line breaks kept."""
+    parts = text.split("<br/>")
+    return (
+        '"'
+        + "<br/>".join(p.replace("&", "#amp;").replace('"', "#quot;").replace("<", "#lt;").replace(">", "#gt;") for p in parts)
+        + '"'
+    )
