@@ -1,1 +1,55 @@
-"""Penstock: stream processing on Spark, in Python. The log is the truth; everything else is a view kept up to date, exactly once."""
+"""Penstock: stream processing on Spark, in Python. The log is the truth; everything else is a view, kept current exactly once."""
+
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+# Loaded when first asked for, so that `import penstock` is quick and needs no JVM.
+_NAMES = {
+    "Flow": "penstock.door",
+    "FlowTest": "penstock.testing.driver",
+    "PenstockError": "penstock.errors",
+    "Position": "penstock.core.position",
+    "Producer": "penstock.log.producer",
+    "Schema": "penstock.core.schema",
+    "TopicSpec": "penstock.log.port",
+    "Tumbling": "penstock.flow.windows",
+    "View": "penstock.views.view",
+    "agg": "penstock.flow.aggregates",
+    "open_log": "penstock.log.open",
+}
+
+if TYPE_CHECKING:
+    from penstock.core.position import Position
+    from penstock.core.schema import Schema
+    from penstock.door import Flow
+    from penstock.errors import PenstockError
+    from penstock.flow.aggregates import agg
+    from penstock.flow.windows import Tumbling
+    from penstock.log.open import open_log
+    from penstock.log.port import TopicSpec
+    from penstock.log.producer import Producer
+    from penstock.testing.driver import FlowTest
+    from penstock.views.view import View
+
+__all__ = [
+    "Flow",
+    "FlowTest",
+    "PenstockError",
+    "Position",
+    "Producer",
+    "Schema",
+    "TopicSpec",
+    "Tumbling",
+    "View",
+    "agg",
+    "open_log",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _NAMES:
+        raise AttributeError(f"module 'penstock' has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(_NAMES[name]), name)

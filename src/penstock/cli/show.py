@@ -1,0 +1,59 @@
+"""A run on the terminal: one line that is rewritten while it runs, plain lines otherwise; all on standard error."""
+
+import sys
+import threading
+from types import TracebackType
+
+from penstock.engine.driver import Report
+from penstock.engine.progress import Tally
+
+
+class TerminalShow:
+    def __init__(self, quiet: bool = False) -> None:
+        self.quiet = quiet
+        self.live = sys.stderr.isatty()
+        self._line = ""
+        self._lock = threading.Lock()  # several flows run side by side
+
+    def __enter__(self) -> "TerminalShow":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        with self._lock:
+            self._wipe()
+
+    def say(self, text: str) -> None:
+        if not self.quiet:
+            self._print(text)
+
+    def progress(self, tally: Tally, report: Report) -> None:
+        if self.quiet:
+            return
+        if not self.live:
+            if tally.epochs == 1 or report.behind:
+                self._print(tally.progress(report))
+            return
+        with self._lock:
+            self._wipe()
+            self._line = _fit(tally.progress(report))
+            print(self._line, end="", file=sys.stderr, flush=True)
+
+    def close(self, tally: Tally) -> None:
+        self._print(f"{tally.driver.plan.flow}: {tally.closing()}")
+
+    def _print(self, text: str) -> None:
+        with self._lock:
+            self._wipe()
+            print(text, file=sys.stderr, flush=True)
+
+    def _wipe(self) -> None:
+        if self._line:
+            print("\r\x1b[2K", end="", file=sys.stderr)
+            self._line = ""
+
+
+def _fit(text: str) -> str:
+    import shutil
+
+    width = shutil.get_terminal_size((120, 24)).columns
+    return text if len(text) < width else text[: width - 2] + "…"

@@ -1,0 +1,190 @@
+"""The decision of an epoch: one small file, made exclusively. It is the commit; everything else follows from it.
+
+A flow's directory:
+
+    incarnation          one life of this state; sinks know it
+    generations/G        one start of a driver: who, where, when
+    epochs/N             the decisions
+    state/, staged/      files that decisions name
+"""
+
+import zlib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, NamedTuple
+
+import orjson
+
+from penstock.core.time import NEVER
+from penstock.errors import AlreadyThere, Damaged, LostRace, NotFound
+from penstock.storage.port import Storage
+
+FORMAT = 1
+
+
+class RunRef(NamedTuple):
+    """One run of state: a batch of an Arrow file."""
+
+    step: str
+    bucket: int
+    table: str
+    slot: int
+    level: int
+    file: str
+    batch: int
+    rows: int
+
+
+class StagedRef(NamedTuple):
+    """Rows of one epoch for one sink."""
+
+    sink: str
+    file: str
+    rows: int
+    size: int
+
+
+@dataclass(frozen=True)
+class PartitionState:
+    """How far one partition of a source is read."""
+
+    next: int  # the offset to read next
+    watermark: int = NEVER  # known of W at `next`: never more than it is
+    floor: int = NEVER  # the greatest of the engine's own marks
+    time: int = NEVER  # greatest plausible event time read (only where frame headers cannot say)
+
+
+@dataclass(frozen=True)
+class SourceState:
+    topic_id: str
+    partitions: Mapping[int, PartitionState] = field(default_factory=dict)
+    used: int = NEVER  # the frontier that the last epoch used
+
+    def known(self) -> int:
+        """The least W that any row still to come can have."""
+        return min((p.watermark for p in self.partitions.values()), default=NEVER)
+
+
+class EngineMark(NamedTuple):
+    source: str
+    partition: int
+    offset: int
+    time: int
+
+
+@dataclass(frozen=True)
+class Decision:
+    flow: str
+    incarnation: str
+    generation: int
+    epoch: int
+    clock: int
+    fingerprint: str
+    buckets: int
+    sources: Mapping[str, SourceState]
+    ranges: Mapping[str, Mapping[int, tuple[int, int]]]  # source -> partition -> [start, stop)
+    marks: tuple[EngineMark, ...]
+    frontiers: Mapping[str, int]  # F out of every step, as this epoch used it
+    state: tuple[RunRef, ...]
+    staged: tuple[StagedRef, ...]
+    fates: Mapping[str, Mapping[str, int]]  # step -> fate -> rows, since the beginning
+    rows: int = 0  # read in this epoch
+
+    def files(self) -> set[str]:
+        return {r.file for r in self.state} | {s.file for s in self.staged}
+
+    def encode(self) -> bytes:
+        body = orjson.dumps(asdict(self), default=list, option=orjson.OPT_NON_STR_KEYS | orjson.OPT_SORT_KEYS)
+        return b"penstock decision %d %08x\n" % (FORMAT, zlib.crc32(body)) + body + b"\n"
+
+    @staticmethod
+    def decode(data: bytes, name: str) -> "Decision":
+        try:
+            head, body = data.rstrip(b"\n").split(b"\n", 1)
+            word, kind, version, crc = head.split(b" ")
+            if (word, kind, int(version)) != (b"penstock", b"decision", FORMAT) or int(crc, 16) != zlib.crc32(body):
+                raise ValueError("checksum")
+            return _from_json(orjson.loads(body))
+        except (ValueError, KeyError, TypeError):
+            raise Damaged(
+                f"the decision {name} is damaged",
+                hint="restore the file from a copy; or start the flow over: move its directory away and drop its views",
+            ) from None
+
+
+def _from_json(raw: dict[str, Any]) -> Decision:
+    raw["sources"] = {
+        name: SourceState(s["topic_id"], {int(p): PartitionState(**v) for p, v in s["partitions"].items()}, s["used"])
+        for name, s in raw["sources"].items()
+    }
+    raw["ranges"] = {name: {int(p): (a, b) for p, (a, b) in r.items()} for name, r in raw["ranges"].items()}
+    raw["marks"] = tuple(EngineMark(*m) for m in raw["marks"])
+    raw["state"] = tuple(RunRef(*r) for r in raw["state"])
+    raw["staged"] = tuple(StagedRef(*s) for s in raw["staged"])
+    return Decision(**raw)
+
+
+class Decisions:
+    """The decisions of one flow, in its directory."""
+
+    def __init__(self, storage: Storage, flow: str) -> None:
+        self.storage, self.flow = storage, flow
+
+    def epochs(self) -> list[int]:
+        return sorted(int(name) for name in self.storage.list("epochs") if name.isdigit())
+
+    def last(self) -> Decision | None:
+        """The newest decision. One that cannot be read is an error: a flow never starts anew by itself."""
+        epochs = self.epochs()
+        return self.read(epochs[-1]) if epochs else None
+
+    def read(self, epoch: int) -> Decision:
+        path = f"epochs/{epoch:012d}"
+        return Decision.decode(self.storage.read(path).to_pybytes(), path)
+
+    def publish(self, decision: Decision) -> None:
+        """4. Decide: exclusive and durable. Whoever comes second stops, and is told who won."""
+        try:
+            self.storage.publish(f"epochs/{decision.epoch:012d}", decision.encode())
+        except AlreadyThere:
+            winner = self.read(decision.epoch)
+            raise LostRace(
+                f"another driver decided epoch {decision.epoch} of flow {self.flow}",
+                f"it is generation {winner.generation}; this one is {decision.generation}",
+                hint="only one driver may run a flow; this one stops, nothing is lost or doubled",
+            ) from None
+
+    def forget(self, epoch: int) -> None:
+        self.storage.remove(f"epochs/{epoch:012d}")
+
+    def incarnation(self, fresh: str) -> tuple[str, bool]:
+        """The id of this life of the state, and whether it has just begun."""
+        try:
+            return self.storage.read("incarnation").to_pybytes().decode().strip(), False
+        except NotFound:
+            if self.epochs():
+                raise Damaged(
+                    f"flow {self.flow} has decisions but no incarnation file",
+                    hint="restore the file from a copy of the flow's directory",
+                ) from None
+            self.storage.publish("incarnation", fresh.encode() + b"\n")
+            return fresh, True
+
+    def generation(self, owner: Mapping[str, Any]) -> int:
+        """Takes the next generation: every start has its own."""
+        while True:
+            taken = [int(name) for name in self.storage.list("generations") if name.isdigit()]
+            mine = max(taken, default=0) + 1
+            try:
+                self.storage.publish(f"generations/{mine:012d}", orjson.dumps(owner))
+                return mine
+            except AlreadyThere:
+                continue
+
+    def owner(self) -> dict[str, Any]:
+        """Who took the last generation."""
+        taken = self.storage.list("generations")
+        if not taken:
+            return {}
+        owner: dict[str, Any] = orjson.loads(self.storage.read(f"generations/{taken[-1]}").to_pybytes())
+        return owner

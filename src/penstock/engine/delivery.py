@@ -1,0 +1,168 @@
+"""5. Deliver and 6. Sweep: each sink takes every decided epoch whole, once, in order; then what nobody needs goes."""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+from penstock.core.time import NEVER
+from penstock.engine.decision import Decision, Decisions
+from penstock.errors import Mismatch
+from penstock.sinks.port import Delivery, Marker, Sink
+from penstock.storage.port import Storage
+
+KEEP = 16  # decided epochs that stay, for time travel and for refilling a lost store
+LIMIT = 8  # epochs that a slow sink may lag behind before the flow waits for it
+
+
+@dataclass
+class Target:
+    """A sink, and what it needs to know of a decision."""
+
+    id: str
+    sink: Sink
+    input: str | None  # the step whose frontier is the mark behind its rows; None: no marks
+    lenient: bool = False  # its last epoch may be older than it is: not every epoch leaves a trace there
+
+
+class Lane:
+    """One sink with its queue: a thread of its own, or none."""
+
+    def __init__(self, target: Target, threaded: bool) -> None:
+        self.target = target
+        self.delivered = -1
+        self.pending: deque[tuple[int, Future[None]]] = deque()
+        self.thread = ThreadPoolExecutor(1, thread_name_prefix=f"deliver-{target.id}") if threaded else None
+
+    def call(self, function: Callable[..., Any], *args: Any) -> Any:
+        return self.thread.submit(function, *args).result() if self.thread else function(*args)
+
+    def give(self, delivery: Delivery) -> None:
+        if not self.thread:
+            self.target.sink.deliver(delivery)
+            self.delivered = delivery.marker.epoch
+            return
+        self.settle(LIMIT - 1)
+        self.pending.append((delivery.marker.epoch, self.thread.submit(self.target.sink.deliver, delivery)))
+
+    def settle(self, allowed: int = 0) -> None:
+        """Waits until at most `allowed` epochs are on their way; what failed is raised."""
+        while self.pending and (len(self.pending) > allowed or self.pending[0][1].done()):
+            epoch, future = self.pending.popleft()
+            future.result()
+            self.delivered = epoch
+
+    def close(self) -> None:
+        self.call(self.target.sink.close)
+        if self.thread:
+            self.thread.shutdown()
+
+
+@dataclass
+class Deliverer:
+    targets: Iterable[Target]
+    decisions: Decisions
+    threaded: bool = False
+    lanes: list[Lane] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.lanes = [Lane(t, self.threaded) for t in self.targets]
+
+    def recover(self, incarnation: str, generation: int, last: Decision | None, topics: Mapping[str, str]) -> None:
+        """Opens every sink and gives it what is decided and not yet there."""
+        kept = self.decisions.epochs()
+        oldest = kept[0] if kept else 0
+        for lane in self.lanes:
+            lane.delivered = lane.call(lane.target.sink.open, incarnation, generation)
+            self._check(lane, last, oldest)
+        for epoch in kept:
+            decision = None
+            for lane in self.lanes:
+                if epoch > lane.delivered:
+                    decision = decision or self.decisions.read(epoch)
+                    lane.give(delivery(decision, lane.target, topics, generation))
+        self.settle()
+
+    def _check(self, lane: Lane, last: Decision | None, oldest: int) -> None:
+        newest = last.epoch if last else -1
+        if lane.delivered > newest:
+            raise Mismatch(
+                f"{lane.target.id} has epoch {lane.delivered}, but the flow has decided only up to {newest}",
+                hint="the flow's directory is older than its output: restore the newer one, or drop the output and start over",
+            )
+        missing = lane.delivered + 1 < oldest and not (lane.target.lenient and lane.delivered >= 0)
+        if missing and not (lane.target.lenient and lane.target.input is None):
+            raise Mismatch(
+                f"{lane.target.id} lacks the epochs {lane.delivered + 1} to {oldest - 1}, which are no longer kept",
+                hint="restore it from a copy, or start the flow over (move its directory away and drop its outputs)",
+            )
+
+    def give(self, decision: Decision, topics: Mapping[str, str], fail: Callable[[str], None]) -> None:
+        for lane in self.lanes:
+            lane.give(delivery(decision, lane.target, topics, decision.generation))
+            fail(f"after_deliver:{lane.target.id}")
+
+    def settle(self, allowed: int = 0) -> None:
+        for lane in self.lanes:
+            lane.settle(allowed)
+
+    def delivered(self) -> int:
+        """The last epoch that every sink has."""
+        for lane in self.lanes:
+            lane.settle(LIMIT)
+        return min((lane.delivered for lane in self.lanes), default=2**62)
+
+    def close(self) -> None:
+        for lane in self.lanes:
+            lane.close()
+
+
+def delivery(decision: Decision, target: Target, topics: Mapping[str, str], generation: int) -> Delivery:
+    inputs: dict[str, dict[int, int]] = {}
+    for source, state in decision.sources.items():
+        read = inputs.setdefault(topics[source], {})
+        for number, p in state.partitions.items():
+            read[number] = min(p.next, read.get(number, p.next))
+    return Delivery(
+        marker=Marker(decision.incarnation, generation, decision.epoch),
+        files=[s.file for s in decision.staged if s.sink == target.id],
+        frontier=decision.frontiers[target.input] if target.input else NEVER,
+        inputs=inputs,
+        clock=decision.clock,
+    )
+
+
+class Sweeper:
+    """Removes decisions beyond the last KEEP, and the files that only they named."""
+
+    def __init__(self, storage: Storage, decisions: Decisions, keep: int = KEEP) -> None:
+        self.storage, self.decisions, self.keep = storage, decisions, keep
+        self.files: dict[int, set[str]] = {}
+        self.orphans_gone = False
+
+    def load(self) -> None:
+        self.files = {epoch: self.decisions.read(epoch).files() for epoch in self.decisions.epochs()}
+
+    def sweep(self, decision: Decision, delivered: int) -> None:
+        self.files[decision.epoch] = decision.files()
+        for epoch in sorted(self.files):
+            if epoch > min(delivered, decision.epoch - self.keep):
+                break
+            gone = self.files.pop(epoch) - set().union(*self.files.values())
+            self.decisions.forget(epoch)
+            for path in gone:
+                self.storage.remove(path)
+        if not self.orphans_gone:
+            self._remove_orphans()
+            self.orphans_gone = True
+
+    def _remove_orphans(self) -> None:
+        """Files of attempts that were never decided. Only after this driver's own first decision: until then an older driver
+        that was paused might still win, and its decision would name them."""
+        named = set().union(*self.files.values())
+        steps = [f"state/{step}" for step in self.storage.list("state")]
+        for directory in ["staged", *steps]:
+            for name in self.storage.list(directory):
+                if f"{directory}/{name}" not in named:
+                    self.storage.remove(f"{directory}/{name}")

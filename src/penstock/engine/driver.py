@@ -1,0 +1,188 @@
+"""One flow's driver: takes the flow, recovers, and runs epoch after epoch. The loops around it are in loop.py."""
+
+import os
+import socket
+import time
+import uuid
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+
+from penstock.core.time import Clock, SystemClock, moment
+from penstock.engine.decision import Decision, Decisions
+from penstock.engine.delivery import Deliverer, Sweeper, Target
+from penstock.engine.describe import describe
+from penstock.engine.epoch import Fail, Setting, Timing, nothing, run_epoch
+from penstock.engine.opening import Opened, Wish, open_epoch
+from penstock.engine.placement import InProcess, Placement
+from penstock.engine.program import Program, lower
+from penstock.errors import Held, Mismatch, NotFound
+from penstock.flow.plan import Plan, Source
+from penstock.log.port import Log, Topic
+from penstock.storage.port import Storage
+
+
+@dataclass(frozen=True)
+class Report:
+    """One epoch, for people and for records."""
+
+    flow: str
+    decision: Decision
+    rows: int
+    seconds: float
+    steps: dict[str, float]
+    behind: int
+    lag: float  # seconds between the clock and the append time of the oldest row not yet read
+
+
+@dataclass
+class Means:
+    """What a driver works with."""
+
+    log: Log
+    storage: Storage
+    targets: Callable[[Program], list[Target]]
+    place: Callable[[int], Placement] = field(default=lambda rows: InProcess())
+    tasks: int = 1
+    buckets: int = 2
+    clock: Clock = field(default_factory=SystemClock)
+    threaded: bool = False
+    fail: Fail = nothing
+    sql: object = None
+
+
+class Driver:
+    def __init__(self, plan: Plan, means: Means) -> None:
+        self.plan, self.means = plan, means
+        self.decisions = Decisions(means.storage, plan.flow)
+        self.program = lower(plan, self._topics())
+        self.last: Decision | None = None
+        self._lock: AbstractContextManager[bool] | None = None
+
+    def _topics(self) -> dict[str, Topic | None]:
+        topics: dict[str, Topic | None] = {}
+        for step in self.plan.steps:
+            if isinstance(step.definition, Source):
+                try:
+                    topics[step.definition.topic] = self.means.log.topic(step.definition.topic)
+                except NotFound:
+                    topics[step.definition.topic] = None
+        return topics
+
+    @property
+    def sources(self) -> dict[str, str]:
+        """Source step → topic."""
+        return {name: spec.topic for name, spec in self.program.sources.items()}
+
+    def start(self) -> None:
+        """Takes the flow's lock and the next generation; delivers what is decided and forgets what is not."""
+        self._take()
+        incarnation, _ = self.decisions.incarnation(uuid.uuid4().hex)
+        owner = {"pid": os.getpid(), "host": socket.gethostname(), "since": _now(), "steps": describe(self.plan)}
+        generation = self.decisions.generation(owner)
+        self.last = self.decisions.last()
+        self._check(incarnation)
+        self.deliverer = Deliverer(self.means.targets(self.program), self.decisions, self.means.threaded)
+        self.deliverer.recover(incarnation, generation, self.last, self.sources)
+        self.sweeper = Sweeper(self.means.storage, self.decisions)
+        self.sweeper.load()
+        self.setting = Setting(
+            program=self.program,
+            log=self.means.log,
+            storage=self.means.storage,
+            decisions=self.decisions,
+            incarnation=incarnation,
+            generation=generation,
+            buckets=self.means.buckets,
+            place=self.means.place,
+            tasks=self.means.tasks,
+            sql=self.means.sql,  # type: ignore[arg-type]
+            fail=self.means.fail,
+        )
+
+    def _take(self) -> None:
+        lock = self.means.storage.lock("lock", wait=False)
+        if not lock.__enter__():
+            owner = self.decisions.owner()
+            raise Held(
+                f"flow {self.plan.flow} is already running",
+                f"held by process {owner.get('pid')} on {owner.get('host')} since {owner.get('since')}",
+                hint="stop it first; a flow has one driver at a time",
+            )
+        self._lock = lock
+
+    def _check(self, incarnation: str) -> None:
+        last = self.last
+        if not last:
+            return
+        if last.incarnation != incarnation:
+            raise Mismatch(
+                f"the decisions of flow {self.plan.flow} belong to another life of it", hint="restore the whole directory"
+            )
+        if last.fingerprint != self.program.fingerprint():
+            raise Mismatch(
+                f"flow {self.plan.flow} has changed since it last ran",
+                "its state belongs to the steps as they were",
+                hint="give the changed flow another name; or start it over: move its directory away and drop its outputs",
+            )
+
+    def open(self, wish: Wish) -> Opened:
+        if any(not spec.there for spec in self.program.sources.values()):
+            self.program = self.setting.program = lower(self.plan, self._topics())
+        return open_epoch(self.program, self.means.log, self.last, self.means.clock.now(), wish)
+
+    def worth_it(self, opened: Opened) -> bool:
+        """Rows to read, or time that has come further."""
+        before = self.last.frontiers if self.last else self.program.frontiers(dict.fromkeys(self.program.sources, -(2**62)))
+        return opened.rows > 0 or dict(opened.frontiers) != dict(before)
+
+    def epoch(self, wish: Wish | None = None) -> Report | None:
+        """One epoch, if there is anything to do."""
+        timing, started = Timing(), time.perf_counter()
+        opened = self.open(wish or Wish())
+        if not self.worth_it(opened):
+            self.deliverer.settle(8)
+            return None
+        at = timing.lap("open", started)
+        decision = run_epoch(self.setting, opened, self.last, timing)
+        self.last = decision
+        at = time.perf_counter()
+        self.deliverer.give(decision, self.sources, self.means.fail)
+        at = timing.lap("deliver", at)
+        self.sweeper.sweep(decision, self.deliverer.delivered())
+        timing.lap("sweep", at)
+        self.means.fail("after_sweep")
+        return Report(
+            flow=self.plan.flow,
+            decision=decision,
+            rows=opened.rows,
+            seconds=time.perf_counter() - started,
+            steps=timing.seconds,
+            behind=opened.behind,
+            lag=_lag(opened),
+        )
+
+    def stop(self) -> None:
+        """Everything decided is delivered; the flow is free again."""
+        self.deliverer.settle()
+        self.release()
+
+    def release(self) -> None:
+        self.deliverer.close()
+        if self._lock:
+            self._lock.__exit__(None, None, None)
+            self._lock = None
+
+
+def _lag(opened: Opened) -> float:
+    waiting = [
+        f.appended
+        for place, frames in opened.frames.items()
+        for f in frames
+        if f.count and f.end > opened.sources[place[0]].partitions[place[1]].next
+    ]
+    return max(0.0, (opened.clock - min(waiting)) / 1e6) if waiting else 0.0
+
+
+def _now() -> str:
+    return moment(SystemClock().now()).strftime("%Y-%m-%dT%H:%M:%SZ")

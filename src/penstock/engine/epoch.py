@@ -1,0 +1,159 @@
+"""An epoch, step by step: open, read, run, decide. `run_epoch` knows nothing of the loop around it."""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from penstock.engine.decision import Decision, Decisions, RunRef
+from penstock.engine.opening import Opened, learned, spread
+from penstock.engine.placement import Carried, InProcess, Job, Placement
+from penstock.engine.program import Program
+from penstock.engine.state import StateWriter, rebucket
+from penstock.engine.work import Result
+from penstock.log.port import Log
+from penstock.storage.port import Storage
+
+Fail = Callable[[str], None]  # called at named points; tests crash there
+
+
+def nothing(point: str) -> None:
+    """No failpoint armed."""
+
+
+@dataclass
+class Setting:
+    """What stays the same from epoch to epoch."""
+
+    program: Program
+    log: Log
+    storage: Storage
+    decisions: Decisions
+    incarnation: str
+    generation: int
+    buckets: int
+    place: Callable[[int], Placement]  # rows in the epoch -> where to run it
+    tasks: int = 1
+    sql: Callable[[Job, Result], list[Carried]] | None = None
+    fail: Fail = nothing
+
+
+@dataclass
+class Timing:
+    """Seconds of each numbered step."""
+
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    def lap(self, what: str, since: float) -> float:
+        now = time.perf_counter()
+        self.seconds[what] = self.seconds.get(what, 0.0) + now - since
+        return now
+
+
+def run_epoch(setting: Setting, opened: Opened, last: Decision | None, timing: Timing) -> Decision:
+    """2. Read and 3. Run in the tasks of the placement, then 4. Decide."""
+    setting.fail("after_open")
+    at = time.perf_counter()
+    state = _fitting_state(setting, last, opened.epoch)
+    result = _run(setting, opened, last, state)
+    at = timing.lap("run", at)
+    for what, seconds in result.seconds.items():
+        timing.seconds[f"run.{what}"] = seconds
+    setting.fail("after_run")
+    decision = _decision(setting, opened, last, state, result)
+    setting.fail("before_decide")
+    setting.decisions.publish(decision)
+    timing.lap("decide", at)
+    setting.fail("after_decide")
+    return decision
+
+
+def _run(setting: Setting, opened: Opened, last: Decision | None, state: tuple[RunRef, ...]) -> Result:
+    """Segment after segment; between two of them Spark SQL evaluates what only it can."""
+    program, placement = setting.program, setting.place(opened.rows)
+    ranges = opened.ranges if isinstance(placement, InProcess) else spread(opened, program, setting.tasks)
+    total, carried = Result(), list[Carried]()
+    for segment in range(program.segments):
+        job = Job(
+            program=program,
+            storage=setting.storage,
+            log=setting.log,
+            epoch=opened.epoch,
+            segment=segment,
+            buckets=setting.buckets,
+            ranges=ranges if segment == 0 else (),
+            carried=tuple(c for c in carried if _segment(program, c.reader) == segment),
+            state=state,
+            inputs=_port_frontiers(program, opened.frontiers),
+            before=_port_frontiers(program, last.frontiers) if last else {},
+        )
+        result = placement.run(job)
+        new = _next_inputs(setting, job, result)
+        carried += new
+        total.add(result)
+    return total
+
+
+def _segment(program: Program, reader: str) -> int:
+    return program.places[reader.partition(":")[0]].segment
+
+
+def _next_inputs(setting: Setting, job: Job, result: Result) -> list[Carried]:
+    """Files for later segments: rows as they are, or what Spark SQL made of them."""
+    from penstock.engine.program import needs_sql
+
+    plan = job.program.plan
+    plain = [Carried(reader, file) for reader, file, _ in result.carried if not needs_sql(plan.step(reader.partition(":")[0]))]
+    if len(plain) == len(result.carried):
+        return plain
+    assert setting.sql
+    return plain + setting.sql(job, result)
+
+
+def _port_frontiers(program: Program, frontiers: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
+    return {name: tuple(frontiers[i] for i in program.plan.step(name).inputs) for name in program.kernels}
+
+
+def _fitting_state(setting: Setting, last: Decision | None, epoch: int) -> tuple[RunRef, ...]:
+    """The state of the last decision, cut anew if the number of buckets has changed."""
+    if not last:
+        return ()
+    if last.buckets == setting.buckets:
+        return last.state
+    writer = StateWriter(setting.storage, epoch)
+    for step in setting.program.kernels:
+        refs = [r for r in last.state if r.step == step]
+        for bucket in range(setting.buckets):
+            rebucket(setting.storage, writer, refs, step, bucket, setting.buckets)
+    return tuple(writer.write())
+
+
+def _decision(setting: Setting, opened: Opened, last: Decision | None, state: tuple[RunRef, ...], result: Result) -> Decision:
+    touched = set(result.touched)
+    fates = {step: Counter(counts) for step, counts in last.fates.items()} if last else {}
+    for step, counts in result.fates.items():
+        fates.setdefault(step, Counter()).update(counts)
+    return Decision(
+        flow=setting.program.plan.flow,
+        incarnation=setting.incarnation,
+        generation=setting.generation,
+        epoch=opened.epoch,
+        clock=opened.clock,
+        fingerprint=setting.program.fingerprint(),
+        buckets=setting.buckets,
+        sources=learned(opened, setting.program, result.times),
+        ranges=_ranges(opened),
+        marks=opened.marks,
+        frontiers=dict(opened.frontiers),
+        state=(*(r for r in state if (r.step, r.bucket) not in touched), *result.runs),
+        staged=tuple(result.staged),
+        fates={step: dict(counts) for step, counts in fates.items()},
+        rows=opened.rows,
+    )
+
+
+def _ranges(opened: Opened) -> dict[str, dict[int, tuple[int, int]]]:
+    out: dict[str, dict[int, tuple[int, int]]] = {}
+    for span in opened.ranges:
+        out.setdefault(span.step, {})[span.partition] = (span.start, span.stop)
+    return out

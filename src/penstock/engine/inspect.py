@@ -1,0 +1,91 @@
+"""Looking at flows from outside: open windows, books, health. Reads what is on disk and needs no Spark."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import pyarrow as pa
+
+from penstock.core.schema import Schema
+from penstock.engine.decision import Decision, Decisions
+from penstock.engine.program import Program
+from penstock.engine.state import load_state, read_run
+from penstock.errors import NotFound, PenstockError
+from penstock.flow.plan import Aggregate
+from penstock.kernels.port import Kernel
+from penstock.kernels.windows import WindowKernel
+from penstock.storage.local import LocalStorage
+from penstock.storage.port import Storage
+
+
+class Finding(NamedTuple):
+    level: Literal["ok", "warn", "bad"]
+    what: str
+    hint: str | None = None
+
+
+def flows(home: Path) -> list[str]:
+    directory = home / "flows"
+    return sorted(p.name for p in directory.iterdir() if p.is_dir()) if directory.is_dir() else []
+
+
+def decisions_of(home: Path, flow: str) -> Decisions:
+    if flow not in flows(home):
+        raise NotFound(f"no flow {flow!r} has run here", f"flows here: {', '.join(flows(home)) or 'none'}")
+    return Decisions(LocalStorage(str(home / "flows" / flow)), flow)
+
+
+def open_rows(home: Path, view: str) -> pa.Table | None:
+    """Windows not yet closed of the step that a view shows; None if it shows no window."""
+    for flow in flows(home):
+        decisions = decisions_of(home, flow)
+        steps: list[dict[str, Any]] = decisions.owner().get("steps", [])
+        for step in steps:
+            if view in step["views"]:
+                return _open(_kernel(step), decisions.storage, decisions.last(), step["name"])
+    return None
+
+
+def open_rows_of(program: Program, storage: Storage, last: Decision | None, step: str) -> pa.Table | None:
+    return _open(program.kernels[step], storage, last, step)
+
+
+def _kernel(step: Mapping[str, Any]) -> Kernel:
+    output = Schema.of(step["output"])
+    aggregates = [Aggregate(name, function, column, output.type(name)) for name, function, column in step["aggregates"]]
+    by, size, late = tuple(step["by"]), step["size"], step["late"]
+    return WindowKernel(by, size, aggregates, late, Schema.of(step["input"]).arrow, output.arrow)
+
+
+def _open(kernel: Kernel, storage: Storage, last: Decision | None, step: str) -> pa.Table | None:
+    tables = []
+    for bucket in range(last.buckets if last else 0):
+        assert last
+        refs = [r for r in last.state if (r.step, r.bucket) == (step, bucket)]
+        rows = kernel.open_rows(load_state(storage, refs, ()))
+        if rows is not None and rows.num_rows:
+            tables.append(rows)
+    return pa.concat_tables(tables) if tables else None
+
+
+def health(home: Path) -> list[Finding]:
+    """What doctor says of the flows here."""
+    return [finding for flow in flows(home) for finding in _flow_health(home, flow)]
+
+
+def _flow_health(home: Path, flow: str) -> Iterator[Finding]:
+    try:
+        decisions = decisions_of(home, flow)
+        last = decisions.last()
+        if last is None:
+            yield Finding("ok", f"flow {flow}: nothing decided yet")
+            return
+        for ref in last.state:
+            read_run(decisions.storage, ref)
+        for staged in last.staged:
+            decisions.storage.read(staged.file)
+        yield Finding("ok", f"flow {flow}: epoch {last.epoch} decided, {len(last.state)} runs of state readable")
+    except NotFound as error:
+        yield Finding("bad", f"flow {flow}: {error.what}", "restore the flow's directory from a copy, or start the flow over")
+    except PenstockError as error:
+        yield Finding("bad", f"flow {flow}: {error.what}", error.hint)

@@ -1,0 +1,246 @@
+"""1. Open: topic ids, offset ranges, the engine's marks, the clock, the frontier. Nothing outside depends on it yet."""
+
+import heapq
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from penstock.core.time import FOREVER, NEVER
+from penstock.engine.decision import Decision, EngineMark, PartitionState, SourceState
+from penstock.engine.program import Program
+from penstock.engine.reading import Range
+from penstock.engine.source import SourceSpec
+from penstock.errors import Mismatch, NotFound, OffsetGone
+from penstock.log.port import End, Frame, Log, Topic
+
+Cut = Callable[[str, int, int], int]  # (source, partition, rows there) -> rows to take: how tests cut within frames
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What this epoch is asked to be."""
+
+    rows: int = 2_000_000  # the row budget
+    stops: Mapping[tuple[str, int], int] = field(default_factory=dict)  # catch-up: read no further
+    end: bool = False  # mark every input +∞
+    excuse: bool = False  # excuse empty partitions at once
+    cut: Cut | None = None
+
+
+@dataclass(frozen=True)
+class Opened:
+    epoch: int
+    clock: int
+    ranges: tuple[Range, ...]
+    marks: tuple[EngineMark, ...]
+    sources: Mapping[str, SourceState]  # as they are after this epoch
+    frontiers: Mapping[str, int]
+    behind: int  # rows that are there and not in this epoch
+    frames: Mapping[tuple[str, int], Sequence[Frame]]
+
+    @property
+    def rows(self) -> int:
+        return sum(r.stop - r.start for r in self.ranges)
+
+
+@dataclass
+class _Partition:
+    """One partition while an epoch is being opened."""
+
+    spec: SourceSpec
+    number: int
+    state: PartitionState
+    end: End
+    frames: list[Frame]
+    stop: int
+    taken: int = 0  # frames
+
+    def watermark_after(self, frame: Frame) -> int:
+        late = self.spec.lateness
+        known = frame.mark_after
+        if self.spec.headers and late is not None and frame.time_after > NEVER:
+            known = max(known, frame.time_after - late)
+        return max(self.state.watermark, known)
+
+    def mark(self, time: int) -> EngineMark | None:
+        """The engine's mark stands at the next offset to be read."""
+        if time <= self.state.floor:
+            return None
+        self.state = replace(self.state, floor=time, watermark=max(self.state.watermark, time))
+        return EngineMark(self.spec.step, self.number, self.state.next, time)
+
+
+def open_epoch(program: Program, log: Log, last: Decision | None, clock: int, wish: Wish) -> Opened:
+    marks: list[EngineMark] = []
+    states: dict[str, SourceState] = {}
+    partitions: list[_Partition] = []
+    for name, spec in program.sources.items():
+        before = last.sources[name] if last else SourceState("")
+        topic = _topic(log, spec, before)
+        states[name] = replace(before, topic_id=topic.id if topic else "")
+        seen, new_marks = _see(spec, topic, before, wish, clock)
+        partitions += seen
+        marks += new_marks
+    start = {(p.spec.step, p.number): (p.state.next, p.state) for p in partitions}
+    behind = _choose(partitions, wish)
+    after = {name: _after(states[name], [p for p in partitions if p.spec.step == name], start) for name in states}
+    used = {name: source.used for name, source in after.items()}
+    return Opened(
+        epoch=last.epoch + 1 if last else 0,
+        clock=clock,
+        ranges=tuple(
+            _range(p, *start[p.spec.step, p.number]) for p in partitions if p.state.next > start[p.spec.step, p.number][0]
+        ),
+        marks=tuple(marks),
+        sources=after,
+        frontiers=program.frontiers(used),
+        behind=behind,
+        frames={(p.spec.step, p.number): p.frames for p in partitions},
+    )
+
+
+def _topic(log: Log, spec: SourceSpec, before: SourceState) -> Topic | None:
+    try:
+        topic = log.topic(spec.topic)
+    except NotFound:
+        if before.topic_id:
+            raise Mismatch(
+                f"topic {spec.topic} is gone; the flow had read from it", hint="restore it, or start the flow over"
+            ) from None
+        return None
+    if before.topic_id and topic.id != before.topic_id:
+        raise Mismatch(
+            f"topic {spec.topic} was deleted and made again since this flow last read it",
+            hint="its offsets mean other records now: start the flow over (move its directory away and drop its views)",
+        )
+    return topic
+
+
+def _see(
+    spec: SourceSpec, topic: Topic | None, before: SourceState, wish: Wish, clock: int
+) -> tuple[list[_Partition], list[EngineMark]]:
+    """The partitions of a source with what stands in them, and the marks that the engine puts there."""
+    partitions: list[_Partition] = []
+    marks: list[EngineMark | None] = []
+    for number, end in sorted(topic.ends().items()) if topic else ():
+        known = before.partitions.get(number)
+        state = known or PartitionState(end.first)
+        if state.next < end.first:
+            raise OffsetGone(
+                f"offsets {state.next} to {end.first - 1} of {spec.topic}/{number} were removed before this flow read them",
+                hint="raise the topic's retention, or start the flow over",
+            )
+        stop = max(state.next, min(end.next, wish.stops.get((spec.step, number), end.next)))
+        assert topic
+        partition = _Partition(spec, number, state, end, list(topic.frames(number, state.next, stop)), stop)
+        if known is None and before.used > NEVER:
+            marks.append(partition.mark(before.used))
+        partitions.append(partition)
+    if spec.lateness is not None or not spec.written:
+        marks += _excused(partitions, wish, clock)
+    if wish.end:
+        marks += [p.mark(FOREVER) for p in partitions]
+    return partitions, [m for m in marks if m]
+
+
+def _excused(partitions: list[_Partition], wish: Wish, clock: int) -> list[EngineMark | None]:
+    """An empty partition, or one idle for long, holds nobody back: it is marked with the least watermark of the busy."""
+    away = [p for p in partitions if _empty(p) or _idle(p, clock)]
+    busy = [p.state.watermark for p in partitions if p not in away]
+    return [p.mark(min(busy)) for p in away] if busy else []
+
+
+def _empty(p: _Partition) -> bool:
+    return p.end.next == 0
+
+
+def _idle(p: _Partition, clock: int) -> bool:
+    return p.state.next == p.end.next and p.end.appended > NEVER and clock - p.end.appended > p.spec.idle
+
+
+def _choose(partitions: list[_Partition], wish: Wish) -> int:
+    """Spends the row budget, frame by frame, on the lowest watermark first. Returns the rows left for later."""
+    if wish.cut:
+        return _choose_within(partitions, wish.cut)
+    queue = [(p.state.watermark, i) for i, p in enumerate(partitions) if p.frames]
+    heapq.heapify(queue)
+    left, behind = wish.rows, sum(p.stop - p.state.next for p in partitions)
+    while queue:
+        _, index = heapq.heappop(queue)
+        p = partitions[index]
+        frame = p.frames[p.taken]
+        rows = min(frame.end, p.stop) - max(frame.base, p.state.next)
+        if rows > 0 and left <= 0:
+            continue
+        left, behind = left - max(rows, 0), behind - max(rows, 0)
+        p.taken += 1
+        whole = frame.end <= p.stop
+        p.state = replace(
+            p.state,
+            next=max(p.state.next, min(frame.end, p.stop)),
+            watermark=p.watermark_after(frame) if whole else p.state.watermark,
+        )
+        if p.taken < len(p.frames):
+            heapq.heappush(queue, (p.state.watermark, index))
+    return behind
+
+
+def _choose_within(partitions: list[_Partition], cut: Cut) -> int:
+    behind = 0
+    for p in partitions:
+        there = p.stop - p.state.next
+        stop = p.state.next + min(there, cut(p.spec.step, p.number, there))
+        behind += p.stop - stop
+        for frame in p.frames:
+            if frame.end <= stop:
+                p.state = replace(p.state, watermark=p.watermark_after(frame))
+        p.state = replace(p.state, next=stop)
+    return behind
+
+
+def _after(
+    state: SourceState, partitions: list[_Partition], start: Mapping[tuple[str, int], tuple[int, PartitionState]]
+) -> SourceState:
+    """The source after this epoch, and the frontier this epoch may use: what is known now."""
+    if not partitions:
+        return state
+    spec = partitions[0].spec
+    after = {p.number: p.state for p in partitions}
+    known = min((p.state if spec.headers else start[p.spec.step, p.number][1]).watermark for p in partitions)
+    return replace(state, partitions=after, used=max(state.used, known))
+
+
+def _range(p: _Partition, first: int, before: PartitionState) -> Range:
+    return Range(p.spec.step, p.number, first, p.state.next, before.floor, before.time)
+
+
+def learned(opened: Opened, program: Program, times: Mapping[tuple[str, int], int]) -> dict[str, SourceState]:
+    """The sources after the run: where headers cannot say, the rows that were read have told how far time has come."""
+    out = dict(opened.sources)
+    for name, source in opened.sources.items():
+        spec = program.sources[name]
+        if spec.headers or spec.lateness is None:
+            continue
+        after = {}
+        for number, p in source.partitions.items():
+            time = max(p.time, times.get((name, number), NEVER))
+            known = time - spec.lateness if time > NEVER else NEVER
+            after[number] = replace(p, time=time, watermark=max(p.watermark, known))
+        out[name] = replace(source, partitions=after)
+    return out
+
+
+def spread(opened: Opened, program: Program, tasks: int) -> tuple[Range, ...]:
+    """Long ranges cut at frames, so that several tasks can read one partition: headers know W at every frame."""
+    out: list[Range] = []
+    share = max(1, opened.rows // tasks)
+    for span in opened.ranges:
+        if not program.sources[span.step].headers or span.stop - span.start <= share * 5 // 4:
+            out.append(span)
+            continue
+        first = span.start
+        for frame in opened.frames[span.step, span.partition]:
+            if frame.end - first >= share and frame.end < span.stop:
+                out.append(span._replace(start=first, stop=frame.end))
+                first = frame.end
+        out.append(span._replace(start=first))
+    return tuple(out)

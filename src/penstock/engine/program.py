@@ -1,0 +1,171 @@
+"""A plan made ready to run: which kernel each keyed step has, who reads whom, and where the graph is cut.
+
+A step has a place (segment, level). Level 0 of a segment is where rows come in (from the log, or from files of the segment before);
+each keyed step lies one level behind its inputs, and a level is where its buckets are. A step that Spark SQL must evaluate ends a
+segment: its rows go through the JVM, and what follows it starts in the next one.
+"""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from penstock.core.schema import Schema
+from penstock.core.time import micros
+from penstock.engine.source import SourceSpec
+from penstock.flow.plan import Join, LateRows, MapArrow, Output, Plan, Select, Source, Step, Where, Window
+from penstock.kernels.joins import JoinKernel
+from penstock.kernels.port import Kernel
+from penstock.kernels.windows import WindowKernel
+from penstock.log.port import Topic
+
+_WHERE = "topic string, partition int, offset long, time timestamp, watermark timestamp"
+LATE, DEAD = "letters.late", "letters.dead"  # the flow's own topics, as sinks
+
+
+@dataclass(frozen=True)
+class Place:
+    segment: int
+    level: int
+
+
+@dataclass(frozen=True)
+class Reader:
+    """Somebody who takes the rows of a step."""
+
+    kind: str  # step, late, keyed, sql, output, carry
+    name: str
+    port: int = 0
+
+
+@dataclass(frozen=True)
+class Program:
+    plan: Plan
+    sources: Mapping[str, SourceSpec]
+    kernels: Mapping[str, Kernel]
+    places: Mapping[str, Place]
+    readers: Mapping[str, tuple[Reader, ...]]
+    late_sink: frozenset[str] = field(default_factory=frozenset)  # judging steps whose late rows go to the flow's own topic
+    positioned: frozenset[str] = field(default_factory=frozenset)  # keyed steps whose rows must know their position
+
+    @property
+    def segments(self) -> int:
+        return 1 + max(p.segment for p in self.places.values())
+
+    def depth(self, segment: int) -> int:
+        """The highest level of a segment."""
+        return max((p.level for p in self.places.values() if p.segment == segment), default=0)
+
+    def keyed(self, segment: int, level: int) -> list[str]:
+        return [name for name in self.kernels if self.places[name] == Place(segment, level)]
+
+    def frontiers(self, sources: Mapping[str, int]) -> dict[str, int]:
+        """F out of every step, from the frontiers of the sources alone."""
+        out: dict[str, int] = {}
+        for step in self.plan.steps:
+            inputs = [out[i] for i in step.inputs]
+            if step.name in self.sources:
+                out[step.name] = sources[step.name]
+            elif isinstance(step.definition, LateRows):
+                judged = self.plan.step(step.inputs[0])
+                out[step.name] = out[judged.inputs[step.definition.port]]
+            elif step.name in self.kernels:
+                out[step.name] = self.kernels[step.name].frontier(inputs)
+            else:
+                out[step.name] = min(inputs)
+        return out
+
+    def fingerprint(self) -> str:
+        """Changes when the meaning of the steps does."""
+        text = "\n".join(f"{s.name}|{s.inputs}|{_meaning(s)}|{s.schema.ddl()}" for s in self.plan.steps)
+        return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def _meaning(step: Step) -> str:
+    definition = step.definition
+    if isinstance(definition, MapArrow):
+        return "map_arrow"
+    if isinstance(definition, Source):
+        return f"stream {definition.topic} {definition.time} {definition.lateness}"
+    return repr(definition)
+
+
+def lower(plan: Plan, topics: Mapping[str, Topic | None]) -> Program:
+    """The program of a plan, over topics as they are now (None: not there yet)."""
+    places = _places(plan)
+    readers = _readers(plan, places)
+    kernels = {s.name: kernel for s in plan.steps if (kernel := _kernel(plan, s))}
+    sources = {
+        s.name: SourceSpec.of(s.name, s.definition, s.schema, topics.get(s.definition.topic))
+        for s in plan.steps
+        if isinstance(s.definition, Source)
+    }
+    read_late = {s.inputs[0] for s in plan.steps if isinstance(s.definition, LateRows)}
+    diverts = {s.name for s in plan.steps if isinstance(s.definition, (Window, Join)) and s.definition.late == "divert"}
+    joins = frozenset(s.name for s in plan.steps if isinstance(s.definition, Join))
+    return Program(plan, sources, kernels, places, readers, frozenset(diverts - read_late), joins)
+
+
+def sink_id(output: Output) -> str:
+    """How an output is called in decisions and files."""
+    return f"{output.kind}.{output.name}"
+
+
+def needs_sql(step: Step) -> bool:
+    """Only Spark SQL may evaluate this step."""
+    definition = step.definition
+    if isinstance(definition, Where):
+        return definition.condition.tree is None
+    return isinstance(definition, Select) and any(e.tree is None for _, e in definition.columns)
+
+
+def _places(plan: Plan) -> dict[str, Place]:
+    places: dict[str, Place] = {}
+    for step in plan.steps:
+        inputs = step.inputs
+        if isinstance(step.definition, LateRows):  # late rows come out where their step judges: at its input
+            inputs = (plan.step(step.inputs[0]).inputs[step.definition.port],)
+        before = [places[i] for i in inputs]
+        segment = max((p.segment for p in before), default=0)
+        level = max((p.level for p in before if p.segment == segment), default=0)
+        if needs_sql(step):
+            places[step.name] = Place(segment + 1, 0)
+        elif isinstance(step.definition, (Window, Join)):
+            places[step.name] = Place(segment, level + 1)
+        else:
+            places[step.name] = Place(segment, level)
+    return places
+
+
+def _readers(plan: Plan, places: Mapping[str, Place]) -> dict[str, tuple[Reader, ...]]:
+    readers: dict[str, list[Reader]] = {s.name: [] for s in plan.steps}
+    for step in plan.steps:
+        kind = "step"
+        if isinstance(step.definition, LateRows):
+            kind = "late"
+        elif needs_sql(step):
+            kind = "sql"
+        elif isinstance(step.definition, (Window, Join)):
+            kind = "keyed"
+        for port, name in enumerate(step.inputs):
+            readers[name].append(Reader(kind, step.name, step.definition.port if isinstance(step.definition, LateRows) else port))
+    for output in plan.outputs:
+        readers[output.input].append(Reader("output", sink_id(output)))
+    return {name: tuple(r) for name, r in readers.items()}
+
+
+def _kernel(plan: Plan, step: Step) -> Kernel | None:
+    schemas: list[pa.Schema] = [plan.step(i).schema.arrow for i in step.inputs]
+    match step.definition:
+        case Window() as w:
+            return WindowKernel(w.by, micros(w.size), w.aggregates, w.late, schemas[0], step.schema.arrow)
+        case Join() as j:
+            bounds = micros(j.lo), micros(j.hi)
+            return JoinKernel(j.on, *bounds, j.how, j.late, schemas[0], schemas[1], j.right, step.schema.arrow)
+    return None
+
+
+def late_schema() -> Schema:
+    """The columns of a flow's own late and dead topics."""
+    return Schema.of(f"step string, reason string, {_WHERE}, row string")

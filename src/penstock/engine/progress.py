@@ -1,0 +1,90 @@
+"""What a run says of itself: a line while it runs, and a line at the end."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from penstock.core.time import FOREVER, NEVER, micros, moment
+from penstock.engine.decision import Decision
+from penstock.engine.driver import Driver, Report
+from penstock.flow.plan import Plan, Window
+
+
+def clock_text(us: int) -> str:
+    """A time for people: seconds, UTC."""
+    if us <= NEVER:
+        return "none yet"
+    return "+∞ (ended)" if us >= FOREVER else moment(us).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def holder(decision: Decision, topics: Mapping[str, str]) -> tuple[int, str]:
+    """The least watermark of all inputs, and the partition that has it."""
+    held = [(p.watermark, f"{topics[name]}/{n}") for name, s in decision.sources.items() for n, p in s.partitions.items()]
+    return min(held, default=(NEVER, "no input"))
+
+
+def count(fates: Mapping[str, Mapping[str, int]], *which: str) -> int:
+    return sum(counts.get(fate, 0) for counts in fates.values() for fate in which)
+
+
+def windows_open(plan: Plan, decision: Decision) -> tuple[int, int]:
+    """How many windows are open, and until when the last of them is."""
+    ends = set()
+    for step in plan.steps:
+        if isinstance(step.definition, Window):
+            size = micros(step.definition.size)
+            ends |= {(step.name, r.slot + size) for r in decision.state if r.step == step.name}
+    return len(ends), max((end for _, end in ends), default=NEVER)
+
+
+@dataclass
+class Tally:
+    """What one run of one flow did."""
+
+    driver: Driver
+    rows: int = 0
+    epochs: int = 0
+    seconds: float = 0.0
+    before: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.driver.last:
+            self.before = self.driver.last.fates
+
+    def add(self, report: Report) -> None:
+        self.rows += report.rows
+        self.epochs += 1
+        self.seconds += report.seconds
+
+    def progress(self, report: Report) -> str:
+        rate = report.rows / report.seconds if report.seconds else 0
+        time, place = holder(report.decision, self.driver.sources)
+        lag = f" · {report.behind:,} rows and {report.lag:.0f} s behind" if report.behind else ""
+        return (
+            f"{report.flow} · epoch {report.decision.epoch} · {report.rows:,} rows in {report.seconds:.2f} s ({rate:,.0f} rows/s)"
+            f" · watermark {clock_text(time)}, held back by {place}{lag}"
+        )
+
+    def closing(self) -> str:
+        """`read 60,001 rows · 3 late (penstock fates) · 0 dead · watermark …, held back by … · 1 window open until …`"""
+        last = self.driver.last
+        if not last:
+            return "read 0 rows · nothing has come in yet"
+        late = count(last.fates, "diverted", "ignored") - count(self.before, "diverted", "ignored")
+        dead = count(last.fates, "dead", "implausible") - count(self.before, "dead", "implausible")
+        time, place = holder(last, self.driver.sources)
+        parts = [f"read {self.rows:,} rows", f"{late:,} late" + (" (penstock fates)" if late else ""), f"{dead:,} dead"]
+        parts.append(f"watermark {clock_text(time)}" + ("" if time >= FOREVER else f", held back by {place}"))
+        open_, until = windows_open(self.driver.plan, last)
+        if open_:
+            parts.append(
+                f"{open_:,} window{'s' if open_ > 1 else ''} open until {clock_text(until)} (view show --open, run --drain)"
+            )
+        return " · ".join(parts)
+
+
+def balance(fates: Mapping[str, Mapping[str, int]]) -> Iterable[tuple[str, int, int]]:
+    """Per step: rows in, and rows whose fate is known. The books balance when both are equal."""
+    known = ("filtered", "dead", "implausible", "duplicate", "outside", "held", "passed")
+    judged = ("on time", "corrected", "diverted", "ignored")
+    for step, counts in fates.items():
+        yield step, counts.get("in", 0), sum(counts.get(f, 0) for f in (*known, *judged))

@@ -1,0 +1,206 @@
+"""2. Read: rows of the log, decoded, with W(r) stamped on each; the dead and the implausible are taken out."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from penstock.core.change import POSITION, TIME
+from penstock.core.change import WATERMARK as W
+from penstock.core.position import source_positions
+from penstock.core.time import FIRST, LAST, NEVER
+from penstock.engine.source import SourceSpec
+from penstock.kernels.judging import watermarks
+from penstock.kernels.port import Fates
+from penstock.log.codec import decode_json
+from penstock.log.port import EVENT_TIME, ORIGIN, VALUE, WATERMARK, Chunk, Frame, Topic
+
+ADDRESS = "__at"  # int64: partition << 44 | offset; becomes POSITION only where one is needed
+_SHIFT = 44
+_IMPLAUSIBLE = "its time lies too far beyond its append time, or outside the years 1 to 9999"
+_PIECE = 1_000_000  # rows that are taken through the first level at once
+
+Times = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+
+
+class Range(NamedTuple):
+    """What one task reads of one partition."""
+
+    step: str
+    partition: int
+    start: int
+    stop: int
+    floor: int  # the engine's own marks up to here
+    time: int  # greatest plausible time before start; only where headers cannot say
+
+
+class Dead(NamedTuple):
+    """A row that goes no further."""
+
+    offset: int
+    reason: str
+    value: bytes
+
+
+@dataclass
+class Read:
+    """Rows of one partition, ready for the first step."""
+
+    rows: pa.Table
+    fates: Fates
+    dead: list[Dead]
+    time: int  # greatest plausible event time up to the end
+
+
+def read(topic: Topic, spec: SourceSpec, span: Range) -> Iterator[Read]:
+    """The rows of a range, a large piece at a time."""
+    chunks: list[Chunk] = []
+    held, carry = 0, span.time
+    for chunk in topic.read(span.partition, span.start, span.stop, _physical(spec)):
+        chunks.append(chunk)
+        held += chunk.frame.count
+        if held >= _PIECE:
+            piece = _read_piece(spec, span, chunks, carry)
+            carry, chunks, held = piece.time, [], 0
+            yield piece
+    if chunks:
+        yield _read_piece(spec, span, chunks, carry)
+
+
+def _physical(spec: SourceSpec) -> list[str]:
+    if spec.raw:
+        return [VALUE]
+    return list(dict.fromkeys([*spec.columns, *([spec.time] if spec.time else [])]))
+
+
+@dataclass
+class _Rows:
+    """Consecutive rows of one partition: whole frames where headers know W, else just those of the range."""
+
+    table: pa.Table
+    offsets: Times
+    appended: Times
+    times: Times
+    alive: Mask  # False: cannot be decoded, or has no time
+    reasons: dict[int, str]  # of those
+
+
+def _read_piece(spec: SourceSpec, span: Range, chunks: list[Chunk], carry: int) -> Read:
+    frames = [c.frame for c in chunks]
+    table, offsets, appended = _gathered(chunks)
+    if not spec.headers:  # rows before the range are in the carry already
+        first, stop = np.searchsorted(offsets, [span.start, span.stop])
+        table, offsets, appended = table.slice(first, stop - first), offsets[first:stop], appended[first:stop]
+    values = table.column(VALUE) if spec.raw else None
+    rows = _decoded(spec, table, offsets, appended) if spec.raw else _typed(spec, table, offsets, appended)
+    stamps, plausible = _stamped(spec, span, frames, rows, carry)
+    inside = (offsets >= span.start) & (offsets < span.stop)
+    implausible = inside & rows.alive & ~plausible
+    kept = inside & rows.alive & plausible
+    masks = {"in": inside, "dead": inside & ~rows.alive, "implausible": implausible, "passed": kept}
+    fates: Fates = Counter({fate: int(mask.sum()) for fate, mask in masks.items()})
+    reasons = rows.reasons | {int(i): _IMPLAUSIBLE for i in np.flatnonzero(implausible)}
+    dead = [Dead(int(offsets[i]), reason, _value(values, rows.table, i)) for i, reason in sorted(reasons.items()) if inside[i]]
+    out = _logical(spec, rows, stamps, span.partition)
+    seen = rows.times[rows.alive & plausible]
+    return Read(out if kept.all() else out.filter(pa.array(kept)), fates, dead, max(carry, int(seen.max())) if len(seen) else carry)
+
+
+def _gathered(chunks: list[Chunk]) -> tuple[pa.Table, Times, Times]:
+    """The chunks as one table, with the offset and append time of every row."""
+    frames = [c.frame for c in chunks]
+    alike = all(c.rows.schema == chunks[0].rows.schema for c in chunks)
+    batches = [c.rows for c in chunks]
+    table = pa.Table.from_batches(batches) if alike else _promoted(batches)
+    counts = [f.count for f in frames]
+    bases = np.repeat(np.array([f.base for f in frames], np.int64) - np.cumsum([0, *counts[:-1]]), counts)
+    appended = np.repeat(np.array([f.appended for f in frames], np.int64), counts)
+    return table, bases + np.arange(len(bases)), appended
+
+
+def _promoted(batches: Sequence[pa.RecordBatch]) -> pa.Table:
+    return pa.concat_tables([pa.Table.from_batches([b]) for b in batches], promote_options="default")
+
+
+def _typed(spec: SourceSpec, table: pa.Table, offsets: Times, appended: Times) -> _Rows:
+    name = spec.time if spec.time and spec.time in table.column_names else EVENT_TIME
+    times, alive = _times(table, name, appended)
+    reasons = {int(i): f"no event time in column {name!r}" for i in np.flatnonzero(~alive)}
+    return _Rows(table, offsets, appended, times, alive, reasons)
+
+
+def _decoded(spec: SourceSpec, table: pa.Table, offsets: Times, appended: Times) -> _Rows:
+    """JSON values as columns; a value that does not fit is dead, with its reason."""
+    decoded = decode_json(table.column(VALUE), spec.schema)
+    n, kept = table.num_rows, decoded.kept
+    alive = np.zeros(n, bool)
+    alive[kept] = True
+    reasons = {r.index: r.reason for r in decoded.rejected}
+    rows = decoded.table
+    if len(kept) < n:
+        places = np.zeros(n, np.int64)
+        places[kept] = np.arange(len(kept))
+        rows = rows.take(pa.array(places, mask=~alive))
+    if spec.headers:  # the producer took the time out; W must not depend on what else is wrong with a row
+        times, timed = _times(table, EVENT_TIME, appended)
+    else:
+        times, timed = _times(rows, spec.time or "", appended)
+    reasons |= {int(i): f"no event time in field {spec.time!r}" for i in np.flatnonzero(alive & ~timed)}
+    return _Rows(rows, offsets, appended, times, alive & timed, reasons)
+
+
+def _times(table: pa.Table, name: str, appended: Times) -> tuple[Times, Mask]:
+    """Event times, and which rows have one; without such a column it is the append time."""
+    if name not in table.column_names:
+        return appended, np.ones(len(appended), bool)
+    column = table.column(name)
+    if not column.null_count:
+        return column.cast(pa.int64()).to_numpy(), np.ones(len(appended), bool)
+    return column.cast(pa.int64()).fill_null(0).to_numpy(), column.is_valid().to_numpy()
+
+
+def _stamped(spec: SourceSpec, span: Range, frames: Sequence[Frame], rows: _Rows, carry: int) -> tuple[Times, Mask]:
+    """W of every row: from frame headers where they know it, else from what was read before."""
+    before = frames[0].time_before if spec.headers else carry
+    start = max(span.floor, frames[0].mark_before)
+    if spec.lateness is not None and before > NEVER:
+        start = max(start, before - spec.lateness)
+    marks = [(int(np.searchsorted(rows.offsets, f.base)), f.mark_before) for f in frames[1:] if f.mark_before > start]
+    times = rows.times if spec.headers else np.where(rows.alive, rows.times, NEVER)
+    stamps, plausible, _ = watermarks(times, rows.appended, start, LAST if spec.written else spec.future, spec.lateness, marks)
+    return stamps, plausible & (rows.times >= FIRST) & (rows.times <= LAST)
+
+
+def _logical(spec: SourceSpec, rows: _Rows, stamps: Times, partition: int) -> pa.Table:
+    """The columns that steps read, and the system columns."""
+    columns = {name: rows.table.column(name) for name in spec.columns}
+    columns[TIME] = pa.chunked_array([pa.array(rows.times)])
+    if spec.written:
+        columns[W] = rows.table.column(WATERMARK).fill_null(NEVER)
+        columns[POSITION] = rows.table.column(ORIGIN)
+    else:
+        columns[W] = pa.chunked_array([pa.array(stamps)])
+        columns[ADDRESS] = pa.chunked_array([pa.array(rows.offsets + (np.int64(partition) << _SHIFT))])
+    return pa.table(columns)
+
+
+def _value(values: pa.ChunkedArray | None, table: pa.Table, index: int) -> bytes:
+    if values is not None:
+        raw: bytes = values[index].as_py()
+        return raw
+    return repr(table.slice(index, 1).to_pylist()[0]).encode()
+
+
+def positioned(rows: pa.Table, topic: str | None) -> pa.Table:
+    """The rows with POSITION, made from their ADDRESS where it is not there yet. All come from one partition of the topic."""
+    if POSITION in rows.column_names or topic is None:
+        return rows
+    at = rows.column(ADDRESS).to_numpy()
+    offsets = at & ((np.int64(1) << _SHIFT) - 1)
+    positions = source_positions(topic, int(at[0] >> _SHIFT), offsets) if len(at) else pa.array([], pa.binary())
+    return rows.drop_columns([ADDRESS]).append_column(POSITION, positions)

@@ -1,0 +1,121 @@
+"""Running flows for real: a home, the file log, a Spark session that starts when it is needed."""
+
+import os
+import signal
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from penstock.core.schema import Schema
+from penstock.engine.assemble import targets
+from penstock.engine.driver import Driver, Means
+from penstock.engine.epoch import Fail, nothing
+from penstock.engine.placement import AcrossTasks, OneTask, Placement
+from penstock.flow.graph import FlowGraph
+from penstock.flow.plan import Plan
+from penstock.flow.resolve import resolve
+from penstock.flow.topics import TopicFacts
+from penstock.log.file import FileLog
+from penstock.storage.local import LocalStorage
+
+SMALL = 1_000_000  # rows that one task does sooner than a shuffle over two, on one machine
+SMALL_ON_CLUSTER = 200_000
+
+
+@dataclass
+class Runtime:
+    """One process that runs flows: where they live and with which Spark."""
+
+    home: Path
+    master: str | None = None
+    conf: Mapping[str, str] = field(default_factory=dict)
+    say: Callable[[str], None] = nothing
+
+    @cached_property
+    def log(self) -> FileLog:
+        return FileLog(LocalStorage(str(self.home / "log")))
+
+    @cached_property
+    def session(self) -> Any:
+        """Spark, started at the first use."""
+        from penstock.engine.session import start_session
+
+        return start_session("penstock", self.master, self.conf, on_progress=self.say)
+
+    @cached_property
+    def tasks(self) -> int:
+        return max(2, int(self.session.sparkContext.defaultParallelism))
+
+    def type_of(self, sql: str, schema: Schema) -> pa.DataType:
+        """Spark's own analysis, for expressions that only Spark evaluates."""
+        from penstock.engine.analyze import SparkAnalyzer
+
+        return SparkAnalyzer(self.session).type_of(sql, schema)
+
+    def plan(self, graph: FlowGraph) -> Plan:
+        from penstock.engine.disorder import suggest
+
+        facts = {name: self._facts(name) for name in self.log.topics()}
+        return resolve(graph, self, facts, suggest(self.log))
+
+    def _facts(self, name: str) -> TopicFacts:
+        spec = self.log.topic(name).spec
+        return TopicFacts(written_by_flow=spec.writer is not None, time=spec.time, schema=spec.schema)
+
+    def driver(self, plan: Plan, buckets: int | None = None, threaded: bool = True) -> Driver:
+        storage = LocalStorage(str(self.home / "flows" / plan.flow))
+        fail = armed(os.environ.get("PENSTOCK_FAIL", ""), plan.flow)
+        means = Means(
+            log=self.log,
+            storage=storage,
+            targets=targets(self.log, storage, self.home / "views", fail),
+            place=self.place,
+            tasks=self.tasks,
+            buckets=buckets or self._buckets(storage, plan),
+            threaded=threaded and fail is nothing,
+            fail=fail,
+            sql=self._sql(),
+        )
+        return Driver(plan, means)
+
+    def _buckets(self, storage: LocalStorage, plan: Plan) -> int:
+        """As the flow has them; a new flow gets as many as tasks can run at once."""
+        from penstock.engine.decision import Decisions
+
+        last = Decisions(storage, plan.flow).last()
+        return last.buckets if last else self.tasks
+
+    def _sql(self) -> Any:
+        from penstock.engine.sql import SqlSteps
+
+        return SqlSteps(self.session)
+
+    def place(self, rows: int) -> Placement:
+        local = (self.master or "local").startswith("local")
+        if rows <= (SMALL if local else SMALL_ON_CLUSTER):
+            return OneTask(self.session.sparkContext)
+        return AcrossTasks(self.session.sparkContext, self.tasks)
+
+
+def armed(setting: str, flow: str) -> Fail:
+    """PENSTOCK_FAIL=[flow/]point[@n]: the n-th time (from 1) that point is reached, this process group dies as by `kill -9`."""
+    if not setting:
+        return nothing
+    where, _, rest = setting.rpartition("/")
+    point, _, count = rest.partition("@")
+    if where and where != flow:
+        return nothing
+    left = int(count or 1)
+
+    def fail(reached: str) -> None:
+        nonlocal left
+        if reached == point:
+            left -= 1
+            if left == 0:
+                os.killpg(os.getpgid(0), signal.SIGKILL)
+
+    return fail

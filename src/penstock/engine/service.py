@@ -1,0 +1,142 @@
+"""Runs flows in this process: start, signals, progress, the end."""
+
+import signal
+import sys
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import Protocol
+
+from penstock.core.time import duration
+from penstock.engine import loop
+from penstock.engine.driver import Driver, Report
+from penstock.engine.progress import Tally
+from penstock.engine.runtime import Runtime
+from penstock.errors import BadInput, NotFound
+from penstock.flow.graph import FlowGraph
+from penstock.storage.home import find_home
+
+
+@dataclass(frozen=True)
+class Order:
+    """What is asked of a run."""
+
+    mode: str = "run"  # run, catch_up, drain
+    every: str | timedelta | None = None
+    home: str | Path | None = None
+    master: str | None = None
+    conf: Mapping[str, str] = field(default_factory=dict)
+    max_rows: int | None = None
+    buckets: int | None = None
+
+
+class Show(Protocol):
+    """Who tells people."""
+
+    def say(self, text: str) -> None: ...
+
+    def progress(self, tally: Tally, report: Report) -> None: ...
+
+    def close(self, tally: Tally) -> None: ...
+
+
+class PlainShow:
+    """Lines on standard error; progress only when a run takes long."""
+
+    def say(self, text: str) -> None:
+        print(text, file=sys.stderr, flush=True)
+
+    def progress(self, tally: Tally, report: Report) -> None:
+        if report.behind or tally.epochs == 1:
+            self.say(tally.progress(report))
+
+    def close(self, tally: Tally) -> None:
+        self.say(f"{tally.driver.plan.flow}: {tally.closing()}")
+
+
+def serve(graphs: Sequence[FlowGraph], order: Order, show: Show | None = None) -> list[Tally]:
+    """Runs the flows as ordered and returns what each did. Bounded runs go one after the other, in the order given."""
+    show = show or PlainShow()
+    every = duration(order.every, "every").total_seconds() if order.every is not None else 0.0
+    runtime = Runtime(Path(order.home) if order.home else find_home(), order.master, order.conf, show.say)
+    if order.mode not in ("run", "catch_up", "drain"):
+        raise BadInput(f"a flow cannot {order.mode!r}", hint="run, catch_up or drain")
+    show.say(f"home {runtime.home}")
+    stop = threading.Event()
+    with stopped_by_signals(stop, show):
+        plans = [runtime.plan(graph) for graph in graphs]
+        drivers = [runtime.driver(plan, order.buckets) for plan in plans]
+        started: list[Driver] = []
+        try:
+            for driver in drivers:
+                driver.start()
+                started.append(driver)
+            if order.mode != "run":
+                _topics_must_exist(drivers)
+            return _go(drivers, order, every, stop, show)
+        finally:
+            for driver in started:
+                driver.release()
+
+
+def _go(drivers: Sequence[Driver], order: Order, every: float, stop: threading.Event, show: Show) -> list[Tally]:
+    tallies = [Tally(driver) for driver in drivers]
+
+    def one(tally: Tally) -> None:
+        def seen(report: Report) -> None:
+            tally.add(report)
+            show.progress(tally, report)
+
+        if order.mode == "run":
+            loop.run(tally.driver, stop, seen, every, order.max_rows)
+        elif order.mode == "catch_up":
+            loop.catch_up(tally.driver, stop, seen, order.max_rows)
+        else:
+            loop.drain(tally.driver, stop, seen, order.max_rows)
+        tally.driver.deliverer.settle()
+        show.close(tally)
+
+    if order.mode == "run":
+        failures = loop.side_by_side([lambda t=t: one(t) for t in tallies], stop)  # type: ignore[misc]
+        if failures:
+            raise failures[0]
+    else:
+        for tally in tallies:
+            one(tally)
+    return tallies
+
+
+def _topics_must_exist(drivers: Sequence[Driver]) -> None:
+    for driver in drivers:
+        there = driver.means.log.topics()
+        for topic in driver.sources.values():
+            if topic not in there:
+                raise NotFound(
+                    f"flow {driver.plan.flow} reads topic {topic!r}, which does not exist",
+                    f"topics here: {', '.join(there) or 'none'}",
+                    hint=f"write to it first (penstock topic produce {topic}), or run without --catch-up and it is waited for",
+                )
+
+
+@contextmanager
+def stopped_by_signals(stop: threading.Event, show: Show) -> Iterator[None]:
+    """SIGINT and SIGTERM let the epoch under way finish; a second one ends at once."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def handle(number: int, frame: object) -> None:
+        if stop.is_set():
+            raise KeyboardInterrupt
+        show.say("finishing the epoch, then stopping")
+        stop.set()
+
+    before = {s: signal.signal(s, handle) for s in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,137 @@
+"""State as files: immutable Arrow runs named by the decision, opened once per process, merged eight by eight."""
+
+import uuid
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.core.change import HASH
+from penstock.core.hashing import bucket_of
+from penstock.engine.decision import RunRef
+from penstock.errors import Damaged, NotFound
+from penstock.kernels.port import Changes, Kernel, State
+from penstock.storage.port import Storage
+
+FAN = 8  # runs of one level that are merged into one of the next
+
+
+@dataclass
+class StateWriter:
+    """Collects the runs that one task writes: one Arrow file per step and table, a batch per run."""
+
+    storage: Storage
+    epoch: int
+    runs: dict[tuple[str, str], list[tuple[RunRef, pa.Table]]] = field(default_factory=lambda: defaultdict(list))
+
+    def add(self, step: str, bucket: int, table: str, slot: int, level: int, rows: pa.Table) -> None:
+        ref = RunRef(step, bucket, table, slot, level, "", 0, rows.num_rows)
+        self.runs[step, table].append((ref, rows))
+
+    def write(self) -> list[RunRef]:
+        """Writes and syncs every file; names are unique, so another attempt of the same task harms nobody."""
+        refs = []
+        for (step, table), runs in self.runs.items():
+            path = f"state/{step}/{self.epoch}-{table}-{uuid.uuid4().hex[:16]}.arrow"
+            write_arrow(self.storage, path, [rows for _, rows in runs])
+            refs += [ref._replace(file=path, batch=i) for i, (ref, _) in enumerate(runs)]
+        return refs
+
+
+def write_arrow(storage: Storage, path: str, tables: Sequence[pa.Table]) -> int:
+    """One Arrow IPC file with one batch per table, synced; returns its size."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, tables[0].schema) as writer:
+        for table in tables:
+            writer.write_batch(one_batch(table))
+    data = sink.getvalue()
+    appender = storage.append(path)
+    try:
+        appender.write(data)
+        appender.sync()
+    finally:
+        appender.close()
+    return int(data.size)
+
+
+def one_batch(table: pa.Table) -> pa.RecordBatch:
+    batches = table.combine_chunks().to_batches()
+    return batches[0] if batches else pa.RecordBatch.from_arrays([pa.array([], f.type) for f in table.schema], schema=table.schema)
+
+
+def read_run(storage: Storage, ref: RunRef) -> pa.Table:
+    reader = _open(storage, ref.file)  # type: ignore[arg-type]
+    try:
+        return pa.Table.from_batches([reader.get_batch(ref.batch)])
+    except (pa.ArrowInvalid, IndexError) as error:
+        raise _damaged(ref.file, error) from error
+
+
+@lru_cache(maxsize=1024)
+def _open(storage: Storage, path: str) -> pa.RecordBatchFileReader:
+    """Open maps are kept by file name: files are immutable, so what is kept is never stale."""
+    try:
+        return pa.ipc.open_file(storage.read(path))
+    except NotFound as error:
+        raise _damaged(path, error) from error
+    except pa.ArrowInvalid as error:
+        raise _damaged(path, error) from error
+
+
+def _damaged(path: str, cause: Exception) -> Damaged:
+    return Damaged(
+        f"the state file {path} cannot be read: {str(cause).splitlines()[0]}",
+        hint="restore it from a copy; or start the flow over from the log: move the flow's directory away and drop its views",
+    )
+
+
+def load_state(storage: Storage, refs: Iterable[RunRef], frontiers: tuple[int, ...]) -> State:
+    """The state of one step in one bucket; runs open when they are asked for."""
+    tables: dict[str, dict[int, list[Callable[[], pa.Table]]]] = defaultdict(lambda: defaultdict(list))
+    for ref in refs:
+        tables[ref.table][ref.slot].append(_Run(storage, ref))
+    return State({t: dict(slots) for t, slots in tables.items()}, frontiers)
+
+
+@dataclass(frozen=True)
+class _Run:
+    storage: Storage
+    ref: RunRef
+
+    def __call__(self) -> pa.Table:
+        return read_run(self.storage, self.ref)
+
+
+def apply_changes(
+    kernel: Kernel, storage: Storage, writer: StateWriter, refs: Sequence[RunRef], bucket: int, step: str, changes: Changes
+) -> list[RunRef]:
+    """The runs that stay; what is new is given to the writer. Eight runs of a level become one of the next."""
+    kept: dict[tuple[str, int], list[RunRef]] = defaultdict(list)
+    for ref in refs:
+        kept[ref.table, ref.slot].append(ref)
+    for place in changes.drop:
+        kept.pop(place, None)
+    for place, rows in changes.add.items():
+        if place in changes.drop or not rows.num_rows:
+            continue
+        level, pieces = 0, [rows]
+        while len(same := [r for r in kept[place] if r.level == level]) >= FAN - 1:
+            kept[place] = [r for r in kept[place] if r.level != level]
+            pieces = [*(read_run(storage, r) for r in same), *pieces]
+            level += 1
+        merged = kernel.merge(place[0], pieces) if len(pieces) > 1 else rows
+        writer.add(step, bucket, *place, level, merged)
+    return [ref for refs in kept.values() for ref in refs]
+
+
+def rebucket(storage: Storage, writer: StateWriter, refs: Iterable[RunRef], step: str, bucket: int, buckets: int) -> None:
+    """Cuts runs of another number of buckets down to this bucket's hash range and writes them anew."""
+    for ref in refs:
+        rows = read_run(storage, ref)
+        mine = bucket_of(rows.column(HASH).to_numpy(), buckets) == bucket
+        if mine.any():
+            first, last = np.flatnonzero(mine)[[0, -1]]
+            writer.add(step, bucket, ref.table, ref.slot, ref.level, rows.slice(int(first), int(last - first + 1)))

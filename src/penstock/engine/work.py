@@ -1,0 +1,261 @@
+"""3. Run, inside one task: rows are pushed from step to step until they must travel, wait or leave.
+
+Rows leave a task in four ways: as blocks for the bucket of a keyed step, as staged files for a sink, as files for Spark SQL or the
+next segment, and as counts. Everything is collected here and written at the end under unique names.
+"""
+
+import uuid
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+
+from penstock.core.change import HASH, POSITION, TIME, WATERMARK
+from penstock.core.hashing import bucket_of
+from penstock.core.position import Position
+from penstock.core.schema import TIMESTAMP
+from penstock.core.time import NEVER
+from penstock.engine.decision import RunRef, StagedRef
+from penstock.engine.program import DEAD, LATE, Program, late_schema
+from penstock.engine.reading import ADDRESS, Dead, Range, positioned, read
+from penstock.engine.state import StateWriter, apply_changes, load_state, write_arrow
+from penstock.errors import BadFlow
+from penstock.flow.plan import MapArrow, Select, Step, Union, Where
+from penstock.kernels.expressions import compile as polars_of
+from penstock.kernels.port import Fates
+from penstock.kernels.rowwise import as_input, keep_where
+from penstock.log.codec import encode_json
+from penstock.log.port import Log
+from penstock.storage.port import Storage
+
+SYSTEM = (TIME, WATERMARK, POSITION, ADDRESS)
+Blocks = dict[tuple[str, int], list[pa.Table]]  # (keyed step, port) -> rows with HASH
+
+
+@dataclass
+class Result:
+    """What a task tells the driver: names and counts, never rows."""
+
+    staged: list[StagedRef] = field(default_factory=list)
+    carried: list[tuple[str, str, int]] = field(default_factory=list)  # reader, file, rows: for Spark SQL and the next segment
+    runs: list[RunRef] = field(default_factory=list)  # the whole state of the buckets that were touched
+    touched: list[tuple[str, int]] = field(default_factory=list)  # (step, bucket)
+    fates: dict[str, Fates] = field(default_factory=lambda: defaultdict(Counter))
+    times: dict[tuple[str, int], int] = field(default_factory=dict)  # (source, partition) -> greatest plausible time
+    seconds: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+
+    def add(self, other: "Result") -> None:
+        self.staged += other.staged
+        self.carried += other.carried
+        self.runs += other.runs
+        self.touched += other.touched
+        for step, fates in other.fates.items():
+            self.fates[step].update(fates)
+        for place, time in other.times.items():
+            self.times[place] = max(time, self.times.get(place, NEVER))
+        for what, seconds in other.seconds.items():
+            self.seconds[what] += seconds
+
+
+class Work:
+    """One task at one level: pushes rows and collects what comes of them."""
+
+    def __init__(self, program: Program, storage: Storage, epoch: int) -> None:
+        self.program, self.storage, self.epoch = program, storage, epoch
+        self.blocks: Blocks = defaultdict(list)
+        self.staged: dict[str, list[pa.Table]] = defaultdict(list)
+        self.carried: dict[str, list[pa.Table]] = defaultdict(list)
+        self.writer = StateWriter(storage, epoch)
+        self.result = Result()
+
+    def read(self, log: Log, span: Range) -> None:
+        """Reads a range of a source and pushes its rows."""
+        spec = self.program.sources[span.step]
+        for piece in read(log.topic(spec.topic), spec, span):
+            self.result.fates[span.step].update(piece.fates)
+            self.result.times[span.step, span.partition] = piece.time
+            if piece.dead:
+                self.staged[DEAD].append(_letters(span, spec.topic, piece.dead))
+            self.push(span.step, piece.rows, spec.topic)
+
+    def push(self, step: str, rows: pa.Table, topic: str | None = None) -> None:
+        """Gives the rows of a step to everybody who reads it; topic: where rows without a position come from."""
+        place = self.program.places[step]
+        for reader in self.program.readers[step]:
+            if reader.kind == "output":
+                self.staged[reader.name].append(self._leaving(step, positioned(rows, topic)))
+            elif reader.kind == "late":
+                continue  # fed where its step judges
+            elif reader.kind == "sql" or self.program.places[reader.name].segment > place.segment:
+                self.carried[f"{reader.name}:{reader.port}"].append(positioned(rows, topic))
+            elif reader.kind == "keyed":
+                self.prepare(reader.name, reader.port, rows, topic)
+            else:
+                self.push(reader.name, self._rowwise(self.program.plan.step(reader.name), reader.port, rows, topic), topic)
+
+    def prepare(self, step: str, port: int, rows: pa.Table, topic: str | None) -> None:
+        """The half of a keyed step that needs no state."""
+        kernel, fates = self.program.kernels[step], self.result.fates[step]
+        if step in self.program.positioned:
+            rows = positioned(rows, topic)
+        fates["in"] += rows.num_rows
+        prepared = kernel.prepare(port, rows)
+        fates.update(prepared.fates)
+        if prepared.rows.num_rows:
+            self.blocks[step, port].append(prepared.rows)
+        if prepared.late is not None and prepared.late.num_rows:
+            self._late(step, port, positioned(prepared.late, topic))
+
+    def _late(self, step: str, port: int, rows: pa.Table) -> None:
+        if step in self.program.late_sink:
+            self.staged[LATE].append(_late_letters(step, rows))
+        for reader in self.program.readers[step]:
+            if reader.kind == "late" and reader.port == port:
+                late = self.program.plan.step(reader.name)
+                self.result.fates[reader.name].update({"in": rows.num_rows, "passed": rows.num_rows})
+                self.push(reader.name, rows.select([*late.schema.names, TIME, WATERMARK, POSITION]))
+
+    def _rowwise(self, step: Step, port: int, rows: pa.Table, topic: str | None) -> pa.Table:
+        fates = self.result.fates[step.name]
+        fates["in"] += rows.num_rows
+        match step.definition:
+            case Where(condition):
+                assert condition.tree is not None
+                out, counts = keep_where(rows, evaluate(rows, [polars_of(condition.tree)])[0])
+                fates["filtered"] += counts["filtered"]
+            case Select():
+                out = project(step, rows)
+            case MapArrow(function):
+                out = map_rows(step, function, rows)
+            case Union():
+                out = as_input(positioned(rows, topic).select([*step.schema.names, TIME, WATERMARK, POSITION]), port)
+            case _:
+                raise BadFlow(f'step "{step.name}" cannot run here')
+        fates["passed"] += out.num_rows
+        return out
+
+    def _leaving(self, step: str, rows: pa.Table) -> pa.Table:
+        return rows.select([*self.program.plan.step(step).schema.names, TIME, WATERMARK, POSITION])
+
+    def step(self, step: str, bucket: int, blocks: Blocks, refs: list[RunRef], before: tuple[int, ...], now: list[int]) -> None:
+        """The half of a keyed step that has state: one bucket of it."""
+        kernel = self.program.kernels[step]
+        ports = [blocks.get((step, port)) for port in range(len(now))]
+        rows = [pa.concat_tables(b, promote_options="none") if b else None for b in ports]
+        state = load_state(self.storage, refs, before)
+        stepped = kernel.step(state, rows, now)
+        kept = apply_changes(kernel, self.storage, self.writer, refs, bucket, step, stepped.changes)
+        self.result.runs += kept
+        self.result.touched.append((step, bucket))
+        self.result.fates[step].update(stepped.fates)
+        if stepped.rows.num_rows:
+            self.push(step, stepped.rows)
+
+    def finish(self) -> Result:
+        """Writes everything that leaves this task, synced, under names of its own."""
+        self.result.runs += self.writer.write()
+        for sink, tables in self.staged.items():
+            rows = pa.concat_tables(tables, promote_options="default")
+            if rows.num_rows:
+                path = f"staged/{self.epoch}-{sink}-{uuid.uuid4().hex[:16]}.arrow"
+                self.result.staged.append(StagedRef(sink, path, rows.num_rows, write_arrow(self.storage, path, [rows])))
+        for reader, tables in self.carried.items():
+            rows = pa.concat_tables(tables, promote_options="default")
+            path = f"staged/{self.epoch}-{uuid.uuid4().hex[:16]}.carried.arrow"
+            write_arrow(self.storage, path, [rows])
+            self.result.carried.append((reader, path, rows.num_rows))
+        return self.result
+
+
+def evaluate(rows: pa.Table, expressions: list[pl.Expr]) -> list[pa.Array]:
+    """Polars over the columns that the expressions name."""
+    wanted = dict.fromkeys(name for e in expressions for name in e.meta.root_names())
+    frame = pl.DataFrame(pl.from_arrow(rows.select(list(wanted) or [TIME])))
+    out = frame.select(e.alias(f"c{i}") for i, e in enumerate(expressions))
+    return [out[f"c{i}"].to_arrow() for i in range(len(expressions))]
+
+
+def project(step: Step, rows: pa.Table) -> pa.Table:
+    """select: columns that only pass through are not touched."""
+    definition = step.definition
+    assert isinstance(definition, Select)
+    computed = {n: e for n, e in definition.columns if not (len(e.columns) == 1 and e.text == e.columns[0])}
+    values = dict(zip(computed, evaluate(rows, [polars_of(e.tree) for e in computed.values() if e.tree]), strict=True))
+    columns = {n: values[n].cast(e.type) if n in values else rows.column(e.columns[0]) for n, e in definition.columns}
+    return pa.table(columns | {n: rows.column(n) for n in SYSTEM if n in rows.column_names})
+
+
+def map_rows(step: Step, function, rows: pa.Table) -> pa.Table:  # type: ignore[no-untyped-def]
+    """map_arrow: one row out for each row in, so that time and position stay with it."""
+    user = rows.select([n for n in rows.column_names if n not in SYSTEM])
+    try:
+        out = function(user)
+    except Exception as error:
+        what = f"the function of map_arrow failed: {type(error).__name__}: {error}"
+        raise BadFlow(what, f'step "{step.name}" ({step.origin})') from error
+    if not isinstance(out, pa.Table) or out.num_rows != rows.num_rows:
+        got = f"{out.num_rows} rows" if isinstance(out, pa.Table) else type(out).__name__
+        raise BadFlow(
+            f"map_arrow must give a table with one row for each row it got: {rows.num_rows} rows in, {got} out",
+            f'step "{step.name}" ({step.origin})',
+            hint="use where() to leave rows out",
+        )
+    try:
+        out = out.select(step.schema.names).cast(step.schema.arrow)
+    except (KeyError, pa.ArrowInvalid) as error:
+        raise BadFlow(f"map_arrow gave other columns than its schema: {error}", f'step "{step.name}" ({step.origin})') from error
+    for name in SYSTEM:
+        if name in rows.column_names:
+            out = out.append_column(name, rows.column(name))
+    return out
+
+
+def split(blocks: Blocks, buckets: int) -> dict[int, Blocks]:
+    """Blocks by the bucket of their hash."""
+    out: dict[int, Blocks] = defaultdict(lambda: defaultdict(list))
+    for place, tables in blocks.items():
+        for table in tables:
+            where = bucket_of(table.column(HASH).to_numpy(), buckets)
+            if buckets == 1 or (where == where[0]).all():
+                out[int(where[0])][place].append(table)
+                continue
+            order = np.argsort(where, kind="stable")
+            ends = np.searchsorted(where[order], np.arange(buckets + 1))
+            ordered = table.take(order)
+            for bucket in range(buckets):
+                if ends[bucket] < ends[bucket + 1]:
+                    out[bucket][place].append(ordered.slice(ends[bucket], ends[bucket + 1] - ends[bucket]))
+    return out
+
+
+def _letters(span: Range, topic: str, dead: list[Dead]) -> pa.Table:
+    """Rows of the flow's dead topic: what could not be read, why, and where it is."""
+    n = len(dead)
+    positions = [Position(topic, span.partition, offset).encode() for offset, _, _ in dead]
+    columns = [[span.step] * n, [r for _, r, _ in dead], [topic] * n, [span.partition] * n, [o for o, _, _ in dead]]
+    columns += [[None] * n, [None] * n, [v.decode("utf-8", "backslashreplace") for _, _, v in dead]]
+    table = pa.table([pa.array(c, f.type) for c, f in zip(columns, late_schema(), strict=True)], schema=late_schema().arrow)
+    return _system(table, [NEVER] * n, positions)
+
+
+def _late_letters(step: str, rows: pa.Table) -> pa.Table:
+    """Rows of the flow's own late topic."""
+    n = rows.num_rows
+    raw = rows.column(POSITION).to_pylist()
+    where = [Position.decode(p) for p in raw]
+    watermark = [None if w <= NEVER else w for w in rows.column(WATERMARK).to_pylist()]
+    user = rows.select([c for c in rows.column_names if c not in SYSTEM])
+    columns = [[step] * n, ["late"] * n, *([getattr(w, a, None) for w in where] for a in ("topic", "partition", "offset"))]
+    arrays = [pa.array(c, f.type) for c, f in zip(columns, late_schema(), strict=False)]
+    arrays += [rows.column(TIME).cast(TIMESTAMP).combine_chunks(), pa.array(watermark, pa.int64()).cast(TIMESTAMP)]
+    arrays.append(pa.array([j.decode() for j in encode_json(user)], pa.string()))
+    return _system(pa.table(arrays, schema=late_schema().arrow), rows.column(TIME).to_pylist(), raw)
+
+
+def _system(table: pa.Table, times: list[int], positions: list[bytes]) -> pa.Table:
+    n = table.num_rows
+    table = table.append_column(TIME, pa.array(times, pa.int64()))
+    table = table.append_column(WATERMARK, pa.array([NEVER] * n, pa.int64()))
+    return table.append_column(POSITION, pa.array(positions, pa.binary()))

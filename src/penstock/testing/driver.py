@@ -1,0 +1,284 @@
+"""A whole flow inside a unit test: no broker, no waiting, with time and crashes in the test's hands.
+
+with flow.test() as t:
+    t.send("orders", {"order_id": "a", "amount": 5.0, "at": "2024-01-15T10:30:00"})
+    t.epoch()
+    t.crash("after_decide")
+    t.end()
+    assert t.rows("sales_per_minute") == [...]
+"""
+
+import shutil
+import tempfile
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import pyarrow as pa
+
+from penstock.core.position import Position
+from penstock.core.time import FOREVER, duration, instant, micros
+from penstock.engine.assemble import letter_topic, targets
+from penstock.engine.driver import Driver, Means, Report
+from penstock.engine.loop import ends
+from penstock.engine.opening import Cut, Wish
+from penstock.errors import NotFound, PenstockError
+from penstock.flow.graph import FlowGraph
+from penstock.flow.plan import MapArrow, Plan, Source, Step
+from penstock.flow.resolve import resolve
+from penstock.log.memory import MemoryLog
+from penstock.log.port import Topic, TopicSpec
+from penstock.log.producer import Producer
+from penstock.storage.local import LocalStorage
+from penstock.testing.rowwise import checked
+from penstock.views.view import View
+
+CRASH_POINTS = ("after_open", "after_run", "before_decide", "after_decide", "after_sweep")
+
+
+class Crashed(BaseException):
+    """What a planned crash raises, out of reach of `except Exception`."""
+
+
+class TestClock:
+    """A clock that follows the newest event sent, until the test turns it."""
+
+    __test__ = False
+
+    def __init__(self) -> None:
+        self._now, self._turned = micros(instant("2024-01-01T00:00:00Z")), False
+
+    def now(self) -> int:
+        return self._now
+
+    def follow(self, time: int) -> None:
+        if not self._turned:
+            self._now = max(self._now, time)
+
+    def set(self, time: str | datetime) -> None:
+        """Turns the clock to a time; from then on only the test moves it."""
+        self._now, self._turned = micros(instant(time)), True
+
+    def advance(self, by: str | timedelta) -> None:
+        self._now, self._turned = self._now + micros(duration(by)), True
+
+
+class FlowTest:
+    """One flow under test. Every promise of a real run holds: epochs, decisions, delivery, recovery; only the log is in memory."""
+
+    __test__ = False
+
+    def __init__(self, flow: FlowGraph, *, buckets: int = 2, analyzer: Any = None) -> None:
+        self.flow, self.buckets = flow, buckets
+        self.clock = TestClock()
+        self.log = MemoryLog(self.clock)
+        self._analyzer = analyzer or _LazySpark()
+        self._directory = Path(tempfile.mkdtemp(prefix="penstock-test-"))
+        self._producers: dict[str, Producer] = {}
+        self._crash_at: str | None = None
+        self.reports: list[Report] = []
+        self.plan: Plan = _with_checks(resolve(flow, self._analyzer))
+        self._driver: Driver | None = None
+
+    def __enter__(self) -> "FlowTest":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self._driver:
+            self._driver.release()
+        shutil.rmtree(self._directory, ignore_errors=True)
+
+    # what comes in
+
+    def topic(self, name: str, partitions: int = 1, **settings: Any) -> Topic:
+        """Makes a topic with several partitions, or other settings, before the first row is sent."""
+        source = self._source(name)
+        spec = TopicSpec(name, partitions=partitions, schema=source.schema, time=source.definition.time)  # type: ignore[union-attr]
+        return self.log.create(replace(spec, **settings))
+
+    def send(
+        self, topic: str, *rows: Mapping[str, Any], partition: int | None = None, at: str | datetime | None = None
+    ) -> list[Position]:
+        """Appends rows to a topic, as one frame per partition; `at` is their event time where no column says it."""
+        producer = self._producer(topic)
+        spec = self.log.topic(topic).spec
+        for row in rows:
+            when = at if at is not None else row.get(spec.time) if spec.time else None
+            if isinstance(when, (str, datetime)):
+                self.clock.follow(micros(instant(when)))
+        receipts = [producer.send(row, partition=partition, time=at) for row in rows]
+        producer.flush()
+        return [receipt.position for receipt in receipts if receipt.position]
+
+    def mark(self, topic: str, time: str | datetime | None = None, partition: int | None = None) -> None:
+        """A producer's mark: rows from here on are judged with a watermark of at least `time` (None: the end of input)."""
+        when = FOREVER if time is None else instant(time)
+        if isinstance(when, datetime):
+            self.clock.follow(micros(when))
+        self._producer(topic).mark(when, partition=partition)
+
+    # what happens
+
+    def epoch(self, cut: Cut | int | None = None) -> Report | None:
+        """One epoch over what is there. cut: at most this many rows of each partition, also within a frame; or a function of
+        (source, partition, rows there)."""
+        chosen: Cut | None = (lambda s, p, n: min(n, cut)) if isinstance(cut, int) else cut
+        return self._epoch(Wish(cut=chosen))
+
+    def catch_up(self) -> None:
+        """Epochs until nothing is left to read and time comes no further."""
+        self._until_quiet(lambda: Wish(stops=ends(self.driver), excuse=True))
+
+    def end(self) -> None:
+        """Reads everything, then marks every input +∞: all that is open closes."""
+        self.catch_up()
+        self._until_quiet(lambda: Wish(end=True))
+
+    def crash(self, point: str, cut: Cut | int | None = None) -> None:
+        """Runs one epoch, dies at the named point, and starts again as after a crash.
+
+        Points: after_open, after_run, before_decide, after_decide, after_deliver:<sink>, after_sweep, and those of the sinks."""
+        self._crash_at = point
+        try:
+            self.epoch(cut)
+        except Crashed:
+            pass
+        else:
+            if self._crash_at is not None:
+                self._crash_at = None
+                raise PenstockError(
+                    f"the epoch never came to the point {point!r}", hint="send rows first, or check the point's name"
+                )
+        self.restart()
+
+    def restart(self, buckets: int | None = None) -> None:
+        """Forgets everything in memory and starts from what is on disk; buckets: with another number of state buckets."""
+        self.buckets = buckets or self.buckets
+        self._crash_at = None
+        if self._driver:
+            self._driver.release()
+            self._driver = None
+        _ = self.driver
+
+    # what can be seen
+
+    def rows(self, name: str) -> list[dict[str, Any]]:
+        """The rows of a view, or of a topic that the flow writes (also "late" and "dead"), as dicts."""
+        _ = self.driver
+        view = self._directory / "views" / f"{name}.db"
+        if view.exists():
+            rows: list[dict[str, Any]] = View(view.parent, name).rows().to_pylist()
+            return rows
+        topic = letter_topic(self.flow.name, name) if name in ("late", "dead") else name
+        if name in ("late", "dead") and topic not in self.log.topics():
+            return []
+        return self._topic_rows(self.log.topic(topic))
+
+    def fates(self, step: str | None = None) -> dict[str, Any]:
+        """The books: per step (or of one step), how many rows met which fate."""
+        last = self.driver.last
+        books = {name: dict(counts) for name, counts in last.fates.items()} if last else {}
+        return books if step is None else books.get(step, {})
+
+    def frontier(self, step: str) -> int:
+        """F out of a step, as the last epoch used it (microseconds)."""
+        last = self.driver.last
+        return last.frontiers[step] if last else -(2**62)
+
+    def state(self, step: str) -> pa.Table | None:
+        """What a keyed step has not yet answered (open windows)."""
+        from penstock.engine.inspect import open_rows_of
+
+        return open_rows_of(self.driver.program, self.driver.means.storage, self.driver.last, step)
+
+    @property
+    def driver(self) -> Driver:
+        if self._driver is None:
+            self._ensure_topics()
+            storage = LocalStorage(str(self._directory / "flow"), sync=False)
+            make = targets(self.log, storage, self._directory / "views", self._fail)
+            sql = getattr(self._analyzer, "sql", None)
+            means = Means(self.log, storage, make, buckets=self.buckets, clock=self.clock, fail=self._fail, sql=sql)
+            self._driver = Driver(self.plan, means)
+            self._driver.start()
+        return self._driver
+
+    def _fail(self, point: str) -> None:
+        if point == self._crash_at:
+            self._crash_at = None
+            raise Crashed(point)
+
+    def _epoch(self, wish: Wish) -> Report | None:
+        report = self.driver.epoch(wish)
+        if report:
+            self.reports.append(report)
+        return report
+
+    def _until_quiet(self, wish: Callable[[], Wish]) -> None:
+        while self._epoch(wish()):
+            pass
+
+    def _sources(self) -> Iterable[Step]:
+        return (s for s in self.plan.steps if isinstance(s.definition, Source))
+
+    def _source(self, topic: str) -> Step:
+        for step in self._sources():
+            if isinstance(step.definition, Source) and step.definition.topic == topic:
+                return step
+        read = sorted({s.definition.topic for s in self._sources() if isinstance(s.definition, Source)})
+        raise NotFound(f"flow {self.flow.name} reads no topic {topic!r}", f"it reads: {', '.join(read)}")
+
+    def _ensure_topics(self) -> None:
+        for step in self._sources():
+            if isinstance(step.definition, Source) and step.definition.topic not in self.log.topics():
+                self.topic(step.definition.topic)
+
+    def _producer(self, topic: str) -> Producer:
+        self._source(topic)
+        if topic not in self._producers:
+            if topic not in self.log.topics():
+                self.topic(topic)
+            self._producers[topic] = Producer(self.log.topic(topic), batch_rows=1_000_000, linger="1 day")
+        return self._producers[topic]
+
+    def _topic_rows(self, topic: Topic) -> list[dict[str, Any]]:
+        schema = topic.spec.schema
+        names: Sequence[str] = schema.names if schema else ["value"]
+        return [row for p in topic.ends() for chunk in topic.read(p) for row in chunk.rows.select(names).to_pylist()]
+
+
+def _with_checks(plan: Plan) -> Plan:
+    """map_arrow must be row-wise: under test its batches are cut in two and the results compared."""
+    steps = [
+        replace(s, definition=MapArrow(checked(s.definition.function, s))) if isinstance(s.definition, MapArrow) else s
+        for s in plan.steps
+    ]
+    return replace(plan, steps=tuple(steps))
+
+
+class _LazySpark:
+    """Starts Spark only for an expression that nothing else may evaluate."""
+
+    def __init__(self) -> None:
+        self._session: Any = None
+
+    @property
+    def session(self) -> Any:
+        if self._session is None:
+            from penstock.engine.session import start_session
+
+            self._session = start_session("penstock-test")
+        return self._session
+
+    def type_of(self, sql: str, schema: Any) -> Any:
+        from penstock.engine.analyze import SparkAnalyzer
+
+        return SparkAnalyzer(self.session).type_of(sql, schema)
+
+    def sql(self, job: Any, result: Any) -> Any:
+        from penstock.engine.sql import SqlSteps
+
+        return SqlSteps(self.session)(job, result)
