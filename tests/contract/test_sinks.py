@@ -6,7 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from penstock.log.memory import MemoryLog
 from penstock.sinks.port import SinkSpec
+from penstock.sinks.topic import POINTS as TOPIC_POINTS
+from penstock.sinks.topic import TopicSink
 from penstock.sinks.view import POINTS as VIEW_POINTS
 from penstock.sinks.view import ViewSink
 from penstock.storage.port import Storage
@@ -24,3 +27,25 @@ class TestViewSink(SinkContract):
             versions = "SELECT id, text, __since, __t FROM current UNION ALL SELECT id, text, __since, __t FROM history"
             found: list[Any] = connection.execute(f"SELECT id, text FROM ({versions}) ORDER BY __since, __t").fetchall()
             return found
+
+
+class TestTopicSink(SinkContract):
+    points = TOPIC_POINTS
+    partitions = 1
+
+    def place(self, directory: Path) -> MemoryLog:
+        return MemoryLog()
+
+    def make(self, place: MemoryLog, spec: SinkSpec, storage: Storage, fail: Callable[[str], None]) -> TopicSink:
+        return TopicSink(spec, place, "results", self.partitions, ("id",), storage, fail)
+
+    def rows(self, place: MemoryLog) -> list[Row]:
+        topic = place.topic("results")
+        chunks = [chunk for p in range(self.partitions) for chunk in topic.read(p)]
+        chunks.sort(key=lambda chunk: chunk.frame.sender.sequence if chunk.frame.sender else -1)
+        return [(row["id"], row["text"]) for chunk in chunks for row in chunk.rows.to_pylist()]
+
+
+class TestTopicSinkWithThreePartitions(TestTopicSink):
+    partitions = 3
+    whole = False  # atomic per partition

@@ -59,7 +59,10 @@ def show(name: str, as_of: str | None, known_at: str | None, open_: bool, limit:
     if open_:
         if as_of or known_at:
             raise click.UsageError("--open shows what is open now; it cannot be combined with --as-of or --known-at")
-        print_table(_open_rows(name, limit), output, f"{name}: not complete yet")
+        rows = _open_rows(name).slice(0, limit)
+        if not rows.num_rows:
+            click.echo(f"view {name}: nothing is open", err=True)
+        print_table(rows, output, f"{name}: not complete yet")
         return
     with _opened(name) as found:
         rows = found.rows(as_of, _epoch_or_time(known_at), limit=limit)
@@ -132,16 +135,14 @@ def _opened(name: str) -> "View":
     return View(_views(), name)
 
 
-def _open_rows(name: str, limit: int | None) -> "pa.Table":
+def _open_rows(name: str) -> "pa.Table":
     from penstock.engine.inspect import open_rows
-    from penstock.errors import NotFound
     from penstock.storage.home import find_home
 
-    with _opened(name):
-        rows = open_rows(find_home(), name)
-    if rows is None:
-        raise NotFound(f"view {name!r} has nothing that could be open", hint="only windows and joins wait for time to pass")
-    return rows if limit is None else rows.slice(0, limit)
+    with _opened(name) as found:
+        schema = found.meta.schema.arrow
+    rows = open_rows(find_home(), name)
+    return schema.empty_table() if rows is None else rows.select(schema.names)
 
 
 def _epoch_or_time(value: str | None) -> str | int | None:

@@ -16,15 +16,15 @@ from penstock.log.port import EVENT_TIME, KEY, ORIGIN, WATERMARK, Log, Sender, T
 from penstock.log.text import key_bytes
 from penstock.sinks.port import Delivery, Marker, SinkSpec
 from penstock.sinks.staged import nothing, staged_rows, whole
-from penstock.sinks.topic_owner import Survey, owned_topic, survey
+from penstock.sinks.topic_owner import Survey, owned_topic, sequence_of, survey
 from penstock.storage.port import Storage
 
 POINTS = ("topic.begun", "topic.appended", "topic.delivered")
 
 
 class TopicSink:
-    """Appends each epoch's rows in the order (time, position), partitioned by Kafka's hash of the key, with the sender's stamp
-    (flow, sink, incarnation), generation, epoch: what is there already is not added again.
+    """Appends each epoch's rows in the order (time, position), partitioned by Kafka's hash of the key. Each frame is stamped with
+    flow, sink, incarnation, generation and epoch: what is there already is not added again, older drivers are refused.
 
     Atomic per partition: an epoch that was cut short between two partitions is completed when it is delivered again. The last
     partition gets a frame in every epoch that wrote one, so that it tells whether the epoch is complete.
@@ -46,9 +46,14 @@ class TopicSink:
         self._seen = Survey()
 
     def open(self, incarnation: str, generation: int) -> int:
+        ours = Marker(incarnation, generation, -1)
         self._topic = owned_topic(self._log, self._spec, self._name, self._partitions, self._key)
-        self._seen = survey(self._topic, f"{self._spec.flow}/{self._spec.name}", incarnation)
-        return self._admitted(Marker(incarnation, generation, -1))
+        self._seen = self._survey(ours)
+        self._admitted(ours)
+        if self._seen.generation < generation:
+            self._fence(generation)
+            self._seen = self._survey(ours)
+        return self._admitted(ours)
 
     def deliver(self, delivery: Delivery) -> None:
         if self._admitted(delivery.marker) >= delivery.marker.epoch:
@@ -68,16 +73,32 @@ class TopicSink:
     def close(self) -> None:
         self._topic = None
 
+    def _survey(self, ours: Marker) -> Survey:
+        return survey(self._used(), f"{self._spec.flow}/{self._spec.name}", ours.incarnation)
+
+    def _fence(self, generation: int) -> None:
+        """Stamps every partition with this generation, so that an older driver, however late it wakes up, is refused by the log.
+        Without it a frame of its own could still come between our look and our first append, and be there twice."""
+        empty = self._split(staged_rows(self._storage, (), self._spec.schema))
+        try:
+            for partition, sequence in self._seen.sequences.items():
+                sender = Sender(self._seen.sender, generation, sequence, gaps=True)
+                self._used().append(partition, empty[partition], sender=sender)
+        except PenstockError as error:
+            raise SinkError(f"topic {self._name!r} cannot be written: {error}") from error
+
     def _append(self, parts: list[pa.RecordBatch], delivery: Delivery) -> None:
-        topic, last, mark = self._used(), self._partitions - 1, delivery.frontier
-        sender = Sender(self._seen.sender, delivery.marker.generation, delivery.marker.epoch, gaps=True)
-        wanted = [p for p, rows in enumerate(parts) if rows.num_rows or mark > self._seen.marks.get(p, NEVER)]
+        topic, seen, last, mark = self._used(), self._seen, self._partitions - 1, delivery.frontier
+        sender = Sender(seen.sender, delivery.marker.generation, sequence_of(delivery.marker.epoch), gaps=True)
+        wanted = [p for p, rows in enumerate(parts) if rows.num_rows or mark > seen.marks.get(p, NEVER)]
         if wanted and last not in wanted and mark > NEVER:
             wanted.append(last)
         for partition in wanted:
+            if seen.sequences[partition] >= sender.sequence:
+                continue  # an earlier start came that far
             topic.append(partition, parts[partition] if parts[partition].num_rows else None, mark=mark, sender=sender)
-            self._seen.marks[partition] = max(mark, self._seen.marks.get(partition, NEVER))
-            self._seen.generation = max(self._seen.generation, sender.epoch)
+            seen.marks[partition] = max(mark, seen.marks.get(partition, NEVER))
+            seen.sequences[partition] = sender.sequence
             self._fail("topic.appended")
 
     def _split(self, rows: pa.Table) -> list[pa.RecordBatch]:

@@ -17,6 +17,7 @@ class Survey:
     incarnation: str = ""
     generation: int = -1  # the greatest that wrote
     epoch: int = -1  # the last epoch that is wholly there
+    sequences: dict[int, int] = field(default_factory=dict)  # partition -> sequence of the last frame; 0: no epoch yet
     marks: dict[int, int] = field(default_factory=dict)
 
     @property
@@ -66,6 +67,11 @@ def _check(found: TopicSpec, flow: str, partitions: int) -> None:
         )
 
 
+def sequence_of(epoch: int) -> int:
+    """The sequence number of an epoch's frames; 0 is before the first epoch."""
+    return epoch + 1
+
+
 def survey(topic: Topic, producer: str, incarnation: str) -> Survey:
     """Reads how far the producer has come. Epochs are delivered in order, and the last partition is written last: all before the
     newest epoch are whole, and the newest is if it stands in the last partition."""
@@ -73,11 +79,12 @@ def survey(topic: Topic, producer: str, incarnation: str) -> Survey:
     last = {p: _last_sender(topic, p, producer + "/") for p in ends}
     senders = [s for s in last.values() if s]
     seen = Survey(producer, incarnation, marks={p: end.mark for p, end in ends.items() if end.mark > NEVER})
+    seen.sequences = {p: s.sequence if s else 0 for p, s in last.items()}
     if senders:
         seen.incarnation = next((s.id for s in senders if s.id != seen.sender), seen.sender).removeprefix(producer + "/")
         seen.generation = max(s.epoch for s in senders)
-        newest, final = max(s.sequence for s in senders), last[max(ends)]
-        seen.epoch = newest if final and final.sequence == newest else newest - 1
+        newest = max(seen.sequences.values()) - sequence_of(0)
+        seen.epoch = newest if seen.sequences[max(ends)] == sequence_of(newest) else newest - 1
     return seen
 
 

@@ -134,19 +134,25 @@ class SinkContract(ABC):
     def test_a_crash_at_any_point_loses_nothing_and_doubles_nothing(self, tmp_path: Path) -> None:
         assert self.points, "name the points at which the sink can be crashed"
         for point in self.points:
-            for nth in range(1, len(EPOCHS) + 1):
-                self._crash_and_resume(self.place(tmp_path / f"{point}-{nth}"), CrashAt(point, nth))
+            nth = 1
+            while self._crash_and_resume(self.place(tmp_path / f"{point}-{nth}"), CrashAt(point, nth)):
+                nth += 1
+            assert nth > 1, f"{point} is never passed"
 
-    def _crash_and_resume(self, place: Any, crash: CrashAt) -> None:
-        sink = self.opened(place, 1, crash)
-        with pytest.raises(Crash):
+    def _crash_and_resume(self, place: Any, crash: CrashAt) -> bool:
+        """False if the sink came to the end without passing the point so many times."""
+        sink, crashed = self.opened(place, 1, crash), False
+        try:
             self._deliver_all(sink)
-        seen = self.rows(place)
+        except Crash:
+            crashed = True
         if self.whole:
-            assert sorted(seen) in [EVERYTHING[:n] for n in self._whole_epochs()], f"part of an epoch after {crash.point}"
+            seen, whole = sorted(self.rows(place)), [EVERYTHING[:n] for n in self._whole_epochs()]
+            assert seen in whole, f"part of an epoch after {crash.point}"
         self.resume(place, generation=2)
         assert sorted(self.rows(place)) == EVERYTHING, f"after a crash at {crash.point}, passed {crash.nth} times"
         sink.close()
+        return crashed
 
     def _deliver_all(self, sink: Sink) -> None:
         for epoch in EPOCHS:
