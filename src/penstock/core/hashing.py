@@ -34,9 +34,46 @@ def murmur2(data: bytes) -> int:
     return h - 2**32 if h >= 2**31 else h
 
 
+def partitions_of(keys: pa.Array, partitions: int) -> npt.NDArray[np.int64]:
+    """The partition that Kafka's clients choose for each key; 0 where there is none."""
+    chosen = (murmur2_all(keys) & np.int32(0x7FFFFFFF)).astype(np.int64) % partitions
+    return np.where(keys.is_null().to_numpy(zero_copy_only=False), 0, chosen) if keys.null_count else chosen
+
+
 def partition_of(key: bytes, partitions: int) -> int:
     """The partition that Kafka's clients choose for this key."""
     return (murmur2(key) & 0x7FFFFFFF) % partitions
+
+
+def murmur2_all(keys: pa.Array) -> npt.NDArray[np.int32]:
+    """murmur2 of many keys at once; a null counts as empty bytes."""
+    wide = keys.cast(pa.large_binary()).fill_null(b"")
+    offsets = np.frombuffer(wide.buffers()[1], np.int64, len(wide) + 1, wide.offset * 8)
+    data = np.frombuffer(wide.buffers()[2] or b"", np.uint8)
+    lengths = np.diff(offsets)
+    out = np.zeros(len(wide), np.uint32)
+    for length in np.unique(lengths):
+        same = np.flatnonzero(lengths == length)
+        rows = data[offsets[same][:, None] + np.arange(length)]
+        out[same] = _murmur2_same_length(rows, int(length))
+    return out.view(np.int32)
+
+
+def _murmur2_same_length(rows: npt.NDArray[np.uint8], length: int) -> npt.NDArray[np.uint32]:
+    m = np.uint32(0x5BD1E995)
+    h = np.full(len(rows), np.uint32(0x9747B28C ^ length), np.uint32)
+    whole = length & ~3
+    words = np.ascontiguousarray(rows[:, :whole]).view("<u4")
+    with np.errstate(over="ignore"):
+        for k in words.T.astype(np.uint32):
+            k = k * m
+            h = h * m ^ (k ^ k >> np.uint32(24)) * m
+        if whole < length:
+            for i in range(length - whole - 1, -1, -1):
+                h = h ^ rows[:, whole + i].astype(np.uint32) << np.uint32(8 * i)
+            h = h * m
+        h = (h ^ h >> np.uint32(13)) * m
+    return np.asarray(h ^ h >> np.uint32(15), np.uint32)
 
 
 def hash64(columns: Sequence[pa.Array | pa.ChunkedArray], rows: int) -> Hashes:

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.core.hashing import partition_of
+from penstock.core.hashing import partitions_of
 from penstock.errors import BadInput
 
 Numbers = npt.NDArray[Any]  # int64, or Python integers where these could overflow
@@ -43,13 +43,10 @@ class Rule:
 
 
 def partitions_by_key(keys: pa.Array, partitions: int) -> npt.NDArray[np.int64]:
-    """The partition of each key, as Kafka's clients choose it; 0 where there is no key. Each distinct key is hashed once."""
+    """The partition of each key, as Kafka's clients choose it; 0 where there is no key."""
     if partitions == 1 or not len(keys):
         return np.zeros(len(keys), np.int64)
-    coded = keys.dictionary_encode()
-    by_code = np.array([partition_of(key, partitions) for key in coded.dictionary.to_pylist()] + [0], np.int64)
-    codes = coded.indices.fill_null(len(by_code) - 1).to_numpy(zero_copy_only=False)
-    return np.asarray(by_code[codes], np.int64)
+    return partitions_of(keys, partitions)
 
 
 class _Reader:

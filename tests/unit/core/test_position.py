@@ -1,0 +1,31 @@
+"""Positions compare as the order of ties."""
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.core.position import Position, escape, source_positions
+
+topics = st.text("abc.-_XYZ019", min_size=1, max_size=6)
+positions = st.builds(Position, topics, st.integers(0, 1000), st.integers(0, 2**40))
+
+
+@given(positions, positions)
+def test_bytes_compare_as_topic_partition_offset(a: Position, b: Position) -> None:
+    assert (a.encode() < b.encode()) == (a < b)
+    assert Position.decode(a.encode()) == a
+
+
+@given(st.lists(st.integers(0, 2**43), min_size=1), st.integers(0, 99))
+def test_many_positions_are_those_of_each(offsets: list[int], partition: int) -> None:
+    made = source_positions("orders", partition, np.array(offsets, np.int64)).to_pylist()
+    assert made == [Position("orders", partition, o).encode() for o in offsets]
+
+
+@given(st.tuples(st.binary(max_size=4), st.binary(max_size=4)), st.tuples(st.binary(max_size=4), st.binary(max_size=4)))
+def test_escaped_parts_compare_as_tuples(a: tuple[bytes, bytes], b: tuple[bytes, bytes]) -> None:
+    assert (escape(a[0]) + escape(a[1]) < escape(b[0]) + escape(b[1])) == (a < b)
+
+
+def test_a_derived_position_names_no_record() -> None:
+    assert Position.decode(escape(b"x") + escape(b"y")) is None
