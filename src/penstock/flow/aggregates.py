@@ -56,7 +56,7 @@ def result_type(given: Agg, t: pa.DataType, at: At) -> pa.DataType:
     if given.function == "count":
         return pa.int64()
     if given.function in ("min", "max"):
-        return t if keyable(t) else _refuse(given, t, at, "its values have no order")
+        return t if keyable(t) else _refuse(given, t, at, "its values have no order", hint="take a part that has one")
     if pa.types.is_decimal(t):
         if given.function == "avg":
             _refuse(
@@ -71,7 +71,13 @@ def result_type(given: Agg, t: pa.DataType, at: At) -> pa.DataType:
         return pa.int64() if given.function == "sum" else pa.float64()
     if pa.types.is_floating(t):
         return pa.float64()
-    return _refuse(given, t, at, "it takes numbers")
+    return _refuse(
+        given,
+        t,
+        at,
+        "it takes numbers",
+        hint=f'make numbers of it first, e.g. agg.{given.function}("cast({given.column} as double)")',
+    )
 
 
 def _refuse(given: Agg, t: pa.DataType, at: At, why: str, hint: str | None = None) -> pa.DataType:

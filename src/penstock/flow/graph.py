@@ -36,6 +36,7 @@ class FlowGraph:
     def __init__(self, name: str, log: str | None = None) -> None:
         self.name = check_name(name, "flow")
         self.log = log
+        self.origin = origin()
         self.nodes: list[Node] = []
         self.outputs: list[Written] = []
         self.names: dict[Node, str] = {}

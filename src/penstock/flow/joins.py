@@ -57,6 +57,11 @@ def bounds(within: Within | None) -> tuple[timedelta, timedelta] | None:
     if within is None:
         return None
     if not isinstance(within, tuple):
+        if isinstance(within, str) and within.strip().startswith("-"):
+            raise BadTime(
+                f"within must not be negative: {within!r}",
+                hint='for one direction give both bounds: within=("-5 minutes", "0 seconds")',
+            )
         reach = time.duration(within, "within")
         return -reach, reach
     if len(within) != 2:

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 
-from penstock.errors import BadFlow
 from penstock.flow import plan
 from penstock.flow.analyzer import Analyzer
 from penstock.flow.definition import Known, Node
@@ -39,9 +38,8 @@ def resolve(
 
 def _check_outputs(graph: FlowGraph) -> None:
     if not graph.outputs:
-        raise BadFlow(
-            f"flow {graph.name} has no output",
-            hint='send a stream somewhere: stream.to("topic") or stream.view("name")',
+        Place(graph.name, graph.origin).refuse(
+            "nothing to run: the flow has no output", hint='send a stream somewhere: stream.to("topic") or stream.view("name")'
         )
     reads = {getattr(node.definition, "topic", None): node for node in _reachable(graph)}
     for written in graph.outputs:

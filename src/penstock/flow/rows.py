@@ -120,10 +120,11 @@ class UnionDefinition:
         if not others:
             at.refuse(f"cannot unite {first.label} with nothing", hint="name the other streams, e.g. a.union(b, c)")
         for other in others:
-            differs = _difference(first, other)
+            mine, theirs = (first.label, other.label) if first.label != other.label else (first.name, other.name)
+            differs = _difference(first.schema, other.schema, mine, theirs)
             if differs:
                 at.refuse(
-                    f"cannot unite {first.label} with {other.label}: {differs}",
+                    f"cannot unite {mine} with {theirs}: {differs}",
                     hint="bring both to the same columns with select first",
                 )
         nullable = [any(known.schema.arrow.field(i).nullable for known in inputs) for i in range(len(first.schema.names))]
@@ -165,14 +166,13 @@ def _renamed(key: tuple[str, ...], columns: Columns) -> tuple[str, ...]:
     return tuple(new[name] for name in key) if all(name in new for name in key) else ()
 
 
-def _difference(first: Known, other: Known) -> str | None:
-    mine, theirs = first.schema, other.schema
-    for name in mine.names:
-        if name not in theirs:
-            return f"{other.label} has no column {name!r}"
-        if mine.type(name) != theirs.type(name):
-            return f"column {name!r} is {type_text(mine.type(name))} in one and {type_text(theirs.type(name))} in the other"
-    extra = [name for name in theirs.names if name not in mine]
+def _difference(first: Schema, other: Schema, mine: str, theirs: str) -> str | None:
+    for name in first.names:
+        if name not in other:
+            return f"{theirs} has no column {name!r}"
+        if first.type(name) != other.type(name):
+            return f"column {name!r} is {type_text(first.type(name))} in {mine} and {type_text(other.type(name))} in {theirs}"
+    extra = [name for name in other.names if name not in first]
     if extra:
-        return f"{first.label} has no column {extra[0]!r}"
-    return None if mine.names == theirs.names else "their columns stand in another order"
+        return f"{mine} has no column {extra[0]!r}"
+    return None if first.names == other.names else "their columns stand in another order"
