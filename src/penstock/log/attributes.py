@@ -63,6 +63,10 @@ def _own_keys(fields: Fields, names: Sequence[str]) -> pa.Array:
     if fields.spec.schema:
         return key_bytes(pa.table({name: fields.values(name) for name in names}), names)
     columns = [fields.values(name) for name in names]
+    for t in (pa.string(), pa.int64()) if len(columns) == 1 else ():
+        plain = plain_column(columns[0], t)
+        if plain is not None:
+            return key_bytes(pa.table({"key": plain}), "key")
     rows = (
         columns[0]
         if len(columns) == 1

@@ -28,6 +28,13 @@ class Prepared:
     kept: Places
     rejected: list[Rejected]
 
+    def before_refused(self) -> "Prepared":
+        """Only the rows before the first that was refused, and that one."""
+        if not self.rejected:
+            return self
+        count = int(np.searchsorted(self.kept, self.rejected[0].index))
+        return Prepared(self.rows.slice(0, count), self.partitions[:count], self.kept[:count], self.rejected[:1])
+
     def by_partition(self) -> Iterator[tuple[int, pa.RecordBatch, Places]]:
         """Each partition that has rows: its number, its rows in the order given, and where they stood."""
         numbers = np.unique(self.partitions).tolist()
@@ -106,7 +113,7 @@ class Intake:
         if batch.nbytes > limit:
             sizes = row_sizes(batch, limit)
             for i in np.flatnonzero(sizes > limit).tolist():
-                bad.setdefault(i, _too_large(int(sizes[i]), limit))
+                bad.setdefault(i, _too_large(limit))
 
 
 def key_columns(spec: TopicSpec) -> list[str]:
@@ -151,11 +158,11 @@ def _json_row(row: Mapping[str, Any], index: int, refused: Reasons) -> bytes:
 def _too_long(values: Sequence[bytes], limit: int) -> Reasons:
     if sum(map(len, values)) <= limit:
         return {}
-    return {i: _too_large(len(value), limit) for i, value in enumerate(values) if len(value) > limit}
+    return {i: _too_large(limit) for i, value in enumerate(values) if len(value) > limit}
 
 
-def _too_large(size: int, limit: int) -> str:
-    return f"has {size:,} bytes; the limit of the topic is {limit:,}"
+def _too_large(limit: int) -> str:
+    return f"is larger than the record limit of the topic, {limit:,} bytes"
 
 
 def _check_columns(spec: TopicSpec, keys: Sequence[str], rule: Rule | None) -> None:

@@ -20,8 +20,8 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.core.position import Position
-from penstock.core.time import FOREVER, NEVER, duration, instant, micros
-from penstock.errors import BadInput, BadRow
+from penstock.core.time import FIRST, FOREVER, LAST, NEVER, duration, instant, micros
+from penstock.errors import BadInput, BadRow, BadTime
 from penstock.log.attributes import Given, Places
 from penstock.log.codec import Rejected
 from penstock.log.intake import Intake, Prepared
@@ -50,7 +50,7 @@ class Sent:
 
     @property
     def rows(self) -> int:
-        return len(self.offsets) - len(self.rejected)
+        return int(np.count_nonzero(self.offsets >= 0))
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ class Producer:
         receipt, now = Receipt(), machine.monotonic()
         if not self._buffer:
             self._since = now
-        at = None if time is None else as_micros(time)
+        at = None if time is None else _event_time(time)
         named = {name: _bytes(value) for name, value in headers.items()} if headers else None
         self._buffer.append(_Buffered(row, None if key is None else _bytes(key), partition, named, at, receipt))
         if len(self._buffer) >= self._batch_rows or now - self._since >= self._linger:
@@ -134,18 +134,29 @@ class Producer:
             lambda given, rows: self._intake.table(table.slice(rows.start, len(rows)), given), table.num_rows, partition, keys
         )
 
-    def send_lines(self, values: Sequence[bytes], *, partition: int | None = None) -> Sent:
-        """Writes texts, one a row, at once: JSON objects, or whatever a raw topic holds."""
-        return self._send_now(lambda given, rows: self._intake.lines(values[rows.start : rows.stop], given), len(values), partition)
+    def send_lines(self, values: Sequence[bytes], *, partition: int | None = None, before_refused: bool = False) -> Sent:
+        """Writes texts, one a row, at once: JSON objects, or whatever a raw topic holds. before_refused: only those before the
+        first that is refused, which is the only one then told of."""
+        return self._send_now(
+            lambda given, rows: self._intake.lines(values[rows.start : rows.stop], given),
+            len(values),
+            partition,
+            before_refused=before_refused,
+        )
 
     def mark(self, until: datetime | str | int, partition: int | None = None) -> None:
         """Promises that later rows are judged with a watermark of at least this time; FOREVER: the end of input. Rows sent
         before stand before it. All partitions, if none is named."""
         self.flush()
-        time = as_micros(until)
-        numbers = range(self._topic.spec.partitions) if partition is None else [partition]
-        self._queue.extend(_Frame(number, None, time) for number in numbers)
-        self._drain()
+        time, count = as_micros(until), self._topic.spec.partitions
+        if partition is not None and not 0 <= partition < count:
+            raise BadInput(f"topic {self._topic.spec.name} has no partition {partition}", f"it has 0 to {count - 1}")
+        self._queue.extend(_Frame(number, None, time) for number in (range(count) if partition is None else [partition]))
+        try:
+            self._drain()
+        except BadInput:  # refused, not failed: the same mark for the other partitions would be, too
+            self._queue.clear()
+            raise
 
     def flush(self) -> None:
         """Returns once the log has every row that was sent."""
@@ -169,6 +180,7 @@ class Producer:
         count: int,
         partition: int | None,
         keys: Sequence[bytes | None] | None = None,
+        before_refused: bool = False,
     ) -> Sent:
         self.flush()
         sent = Sent(np.full(count, -1, np.int64), np.full(count, -1, np.int64), [])
@@ -176,9 +188,12 @@ class Producer:
             rows = range(start, min(start + self._batch_rows, count))
             given = Given(keys[rows.start : rows.stop] if keys else None, None if partition is None else [partition] * len(rows))
             prepared = prepare(given, rows)
+            prepared = prepared.before_refused() if before_refused else prepared
             sent.rejected.extend(Rejected(start + r.index, r.reason) for r in prepared.rejected)
             self._enqueue(prepared, partial(_fill, sent, start))
             self._drain()
+            if before_refused and sent.rejected:
+                break
         return sent
 
     def _enqueue_rows(self, items: list[_Buffered], is_text: bool) -> list[tuple[_Buffered, str]]:
@@ -248,6 +263,13 @@ def as_micros(value: datetime | str | int) -> int:
     if isinstance(value, int):
         return value
     return FOREVER if value == "end" else micros(instant(value))
+
+
+def _event_time(value: datetime | str | int) -> int:
+    time = as_micros(value)
+    if not FIRST <= time <= LAST:
+        raise BadTime(f"{value!r} is no event time", hint="rows have times in the years 1 to 9999")
+    return time
 
 
 def _bytes(value: str | bytes) -> bytes:

@@ -50,7 +50,7 @@ def key_text(value: Any) -> bytes | None:
     """A JSON value as a key: text as it is, anything else as JSON writes it; None where there is none."""
     if value is None or isinstance(value, str):
         return value if value is None else value.encode()
-    return orjson.dumps(value)
+    return orjson.dumps(value, option=orjson.OPT_APPEND_NEWLINE)[:-1]
 
 
 def _python_value(value: Any) -> Any:

@@ -1,0 +1,93 @@
+"""What is told of a topic: its settings, and what each partition holds."""
+
+from typing import Any
+
+import pyarrow as pa
+
+from penstock.core.schema import TIMESTAMP
+from penstock.core.time import FOREVER, NEVER
+from penstock.log.port import End, Frame, Topic
+
+LIST = pa.schema(
+    [("topic", pa.string()), ("kind", pa.string()), ("partitions", pa.int64()), ("rows", pa.int64()), ("last_append", TIMESTAMP)]
+)
+PARTITIONS = pa.schema(
+    [
+        ("partition", pa.int64()),
+        ("first", pa.int64()),
+        ("next", pa.int64()),
+        ("rows", pa.int64()),
+        ("last_append", TIMESTAMP),
+        ("greatest_time", TIMESTAMP),
+        ("greatest_mark", pa.string()),
+        ("bytes", pa.int64()),
+        ("disorder_seconds", pa.float64()),
+    ]
+)
+
+
+def summary(topic: Topic) -> dict[str, Any]:
+    """One line of the list of topics."""
+    ends = topic.ends().values()
+    return {
+        "topic": topic.spec.name,
+        "kind": _kind(topic),
+        "partitions": topic.spec.partitions,
+        "rows": sum(end.next - end.first for end in ends),
+        "last_append": _time(max((end.appended for end in ends), default=NEVER)),
+    }
+
+
+def settings(topic: Topic) -> dict[str, str]:
+    """The settings of a topic, by the words of the command line."""
+    spec = topic.spec
+    by = f"by {spec.partition_by}" if spec.partition_by else "by key" if spec.key else "partition 0, where none is named"
+    told = {
+        "topic": spec.name,
+        "id": topic.id,
+        "kind": _kind(topic),
+        "schema": spec.schema.ddl() if spec.schema else None,
+        "time": spec.time or "time of writing",
+        "key": spec.key,
+        "partitions": f"{spec.partitions} ({by})" if spec.partitions > 1 else "1",
+        "durability": spec.durability,
+        "future": str(spec.future),
+        "max record": f"{spec.max_record:,} bytes",
+        "written by": f"flow {spec.writer}" if spec.writer else None,
+    }
+    return {word: value for word, value in told.items() if value is not None}
+
+
+def partitions(topic: Topic) -> list[dict[str, Any]]:
+    """What each partition holds."""
+    return [_partition(number, end, list(topic.frames(number, end.first))) for number, end in sorted(topic.ends().items())]
+
+
+def _partition(number: int, end: End, frames: list[Frame]) -> dict[str, Any]:
+    from penstock.core.time import text
+
+    return {
+        "partition": number,
+        "first": end.first,
+        "next": end.next,
+        "rows": end.next - end.first,
+        "last_append": _time(end.appended),
+        "greatest_time": _time(end.time),
+        "greatest_mark": None if end.mark == NEVER else text(end.mark),
+        "bytes": sum(frame.where[2] for frame in frames),
+        "disorder_seconds": _disorder(frames),
+    }
+
+
+def _disorder(frames: list[Frame]) -> float | None:
+    """How far a row came behind the greatest time of the batches before it, at most; what is inside a batch is not seen."""
+    known = [frame.time_before - frame.least for frame in frames if frame.count and frame.time_before != NEVER]
+    return max([0, *known]) / 1e6 if known else None
+
+
+def _kind(topic: Topic) -> str:
+    return "changelog" if topic.spec.changelog else "typed" if topic.spec.schema else "raw"
+
+
+def _time(us: int) -> int | None:
+    return None if us <= NEVER or us >= FOREVER else us

@@ -1,0 +1,176 @@
+"""Reads a topic: from an offset, from the earliest row, from a time, to the present, or on and on.
+
+A time as start means event time: of every partition the rows of that time or later, from the first frame that has one, however they
+are mixed with older ones. A time as stop means the rows before it.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.core.record import Record
+from penstock.core.schema import TIMESTAMP
+from penstock.core.time import FOREVER, NEVER, instant, micros
+from penstock.errors import BadInput, OffsetGone
+from penstock.log.codec import event_times
+from penstock.log.port import HEADERS, KEY, VALUE, Chunk, End, Topic, TopicSpec
+from penstock.log.rows import SYSTEM
+
+Where = Literal["earliest", "latest"] | int | datetime | Mapping[int, int]
+
+# Columns that stand beside those of the topic in what is read.
+PARTITION, OFFSET, KEY_OUT, TIME_OUT, APPEND_TIME, HEADERS_OUT = "partition", "offset", "key", "time", "append_time", "headers"
+POLL = 0.02  # seconds between two looks at the end of a topic
+_SYSTEM = {f.name for f in SYSTEM}
+_HEADERS_TYPE = next(f.type for f in SYSTEM if f.name == HEADERS)
+
+
+@dataclass(frozen=True)
+class _Range:
+    """What is wanted of one partition: offsets, and event times in [since, until)."""
+
+    start: int
+    stop: int | None
+    since: int
+    until: int
+
+
+def read(
+    topic: Topic,
+    *,
+    partitions: Sequence[int] | None = None,
+    start: Where = "earliest",
+    stop: Where | None = "latest",
+    follow: bool = False,
+    columns: Sequence[str] | None = None,
+    stop_when: Callable[[], bool] = lambda: False,
+) -> Iterator[pa.Table]:
+    """The rows, a table a frame, partitions in turn: the topic's columns (raw: `value`), then partition, offset, key, time,
+    append_time and headers. Where a column of the topic has one of these names, that one is written `_offset` and so on.
+
+    columns: only these. follow: waits for more rows (a stop, if one is given, still ends it) until `stop_when` says so."""
+    names = _wanted(topic.spec, columns)
+    ranges = _ranges(topic, partitions, start, None if follow and stop == "latest" else stop, follow)
+    while True:
+        found = False
+        for partition in _grown(topic, ranges):
+            for chunk in _chunks(topic, partition, ranges[partition], columns):
+                found = True
+                table = _logical(topic.spec, partition, chunk, ranges[partition])
+                ranges[partition] = replace(ranges[partition], start=max(ranges[partition].start, chunk.frame.end))
+                if table.num_rows:
+                    yield table.select(names)
+                if stop_when():
+                    return
+        ranges = {p: r for p, r in ranges.items() if r.stop is None or r.start < r.stop}
+        if not follow or not ranges or stop_when():
+            return
+        if not found:
+            time.sleep(POLL)
+
+
+def records(topic: Topic, **options: Any) -> Iterator[Record]:
+    """The same, a record at a time; takes what `read` takes, but no columns."""
+    for table in read(topic, **options):
+        names = output_names(topic.spec)
+        own = topic.spec.schema.names if topic.spec.schema else [VALUE]
+        system = [table.column(names[name]) for name in (PARTITION, OFFSET, KEY_OUT, TIME_OUT, APPEND_TIME, HEADERS_OUT)]
+        system[3:5] = [column.cast(pa.int64()) for column in system[3:5]]
+        values = table.select(own).to_pylist() if topic.spec.schema else table.column(VALUE).to_pylist()
+        for value, partition, offset, key, at, appended, headers in zip(values, *(c.to_pylist() for c in system), strict=True):
+            yield Record(topic.spec.name, partition, offset, key, value, at, appended, dict(headers or ()))
+
+
+def output_names(spec: TopicSpec) -> dict[str, str]:
+    """How each column beside the topic's own is called in what is read."""
+    own = set(spec.schema.names) if spec.schema else {VALUE}
+    names = {}
+    for name in (PARTITION, OFFSET, KEY_OUT, TIME_OUT, APPEND_TIME, HEADERS_OUT):
+        names[name] = name
+        while names[name] in own:
+            names[name] = "_" + names[name]
+    return names
+
+
+def _wanted(spec: TopicSpec, columns: Sequence[str] | None) -> list[str]:
+    there = [*(spec.schema.names if spec.schema else [VALUE]), *output_names(spec).values()]
+    for name in columns or ():
+        if name not in there:
+            raise BadInput(f"topic {spec.name} has no column {name!r}", f"there are {', '.join(there)}")
+    return list(columns) if columns is not None else there
+
+
+def _ranges(topic: Topic, partitions: Sequence[int] | None, start: Where, stop: Where | None, follow: bool) -> dict[int, _Range]:
+    ends = topic.ends()
+    for number in partitions or ():
+        if number not in ends:
+            raise BadInput(f"topic {topic.spec.name} has no partition {number}", f"it has 0 to {len(ends) - 1}")
+    ranges = {n: _range(topic, n, ends[n], start, stop) for n in (partitions if partitions is not None else ends)}
+    endless = follow and isinstance(stop, datetime)
+    return {n: replace(wanted, stop=None) if endless else wanted for n, wanted in ranges.items()}
+
+
+def _range(topic: Topic, number: int, end: End, start: Where, stop: Where | None) -> _Range:
+    since = micros(instant(start)) if isinstance(start, datetime) else NEVER
+    until = micros(instant(stop)) if isinstance(stop, datetime) else FOREVER
+    first = end.first if since != NEVER else _offset(start, number, end)
+    if first < end.first:
+        raise OffsetGone(f"{topic.spec.name}/{number} starts at offset {end.first}; {first} is gone", hint="read from earliest")
+    if since != NEVER:
+        reach = (f.base for f in topic.frames(number, end.first) if f.count and f.greatest >= since)
+        first = next(reach, end.next)
+    last = None if stop is None else end.next if isinstance(stop, datetime) else _offset(stop, number, end)
+    return _Range(first, last, since, until)
+
+
+def _offset(where: Where, number: int, end: End) -> int:
+    if where == "earliest":
+        return end.first
+    if where == "latest":
+        return end.next
+    if isinstance(where, Mapping):
+        return where.get(number, end.first)
+    if isinstance(where, int) and where >= 0:
+        return where
+    raise BadInput(f"{where!r} is no place to read from or to", hint="give earliest, latest, an offset or a time")
+
+
+def _grown(topic: Topic, ranges: Mapping[int, _Range]) -> list[int]:
+    """The partitions that have rows not yet read."""
+    ends = topic.ends()
+    return [number for number, wanted in ranges.items() if wanted.start < ends[number].next]
+
+
+def _chunks(topic: Topic, partition: int, wanted: _Range, columns: Sequence[str] | None) -> Iterator[Chunk]:
+    if wanted.stop is not None and wanted.start >= wanted.stop:
+        return
+    own = topic.spec.schema.names if topic.spec.schema else [VALUE]
+    physical = None if columns is None else [name for name in own if name in columns or name == topic.spec.time]
+    yield from topic.read(partition, wanted.start, wanted.stop, physical)
+
+
+def _logical(spec: TopicSpec, partition: int, chunk: Chunk, wanted: _Range) -> pa.Table:
+    """The rows of a frame that are wanted, with the names that people read."""
+    frame, rows, names = chunk.frame, chunk.rows, output_names(spec)
+    count, there = rows.num_rows, rows.schema.names
+    times = event_times(rows, spec, frame.appended)
+    offsets = np.arange(frame.base, frame.base + count, dtype=np.int64)
+    columns = {name: rows.column(name) for name in there if name not in _SYSTEM}
+    columns |= {
+        names[PARTITION]: pa.array(np.full(count, partition, np.int32)),
+        names[OFFSET]: pa.array(offsets),
+        names[KEY_OUT]: rows.column(KEY) if KEY in there else pa.nulls(count, pa.binary()),
+        names[TIME_OUT]: pa.array(times).cast(TIMESTAMP),
+        names[APPEND_TIME]: pa.array(np.full(count, frame.appended, np.int64)).cast(TIMESTAMP),
+        names[HEADERS_OUT]: rows.column(HEADERS) if HEADERS in there else pa.nulls(count, _HEADERS_TYPE),
+    }
+    keep = (offsets >= wanted.start) & (times >= wanted.since) & (times < wanted.until)
+    if wanted.stop is not None:
+        keep &= offsets < wanted.stop
+    table = pa.table(columns)
+    return table if keep.all() else table.filter(pa.array(keep))
