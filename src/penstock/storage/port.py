@@ -51,7 +51,7 @@ class Storage(Protocol):
         ...
 
     def remove(self, path: str) -> None:
-        """Removes a file or an empty or full directory; nothing happens if it is not there."""
+        """Removes a file or an empty or full directory, durably; nothing happens if it is not there."""
         ...
 
     def lock(self, path: str, wait: bool = True) -> AbstractContextManager[bool]:
