@@ -70,7 +70,7 @@ class MemoryTopic:
     def frames(self, partition: int, start: int = 0, stop: int | None = None) -> Sequence[Frame]:
         with self._guard:
             found = [frame for frame, _, _ in self._partition(partition).chunks]
-        return [f for f in found if f.base >= start and (stop is None or f.base <= stop)]
+        return [f for f in found if f.touches(start, stop)]
 
     def read(
         self, partition: int, start: int = 0, stop: int | None = None, columns: Sequence[str] | None = None

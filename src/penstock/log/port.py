@@ -73,6 +73,12 @@ class Frame:
     def end(self) -> int:
         return self.base + self.count
 
+    def touches(self, start: int, stop: int | None) -> bool:
+        """It holds an offset in [start, stop); or, without rows, it stands at start, at stop or between."""
+        if not self.count:
+            return self.base >= start and (stop is None or self.base <= stop)
+        return self.end > start and (stop is None or self.base < stop)
+
     @property
     def time_after(self) -> int:
         return max(self.time_before, self.plausible)
@@ -118,8 +124,8 @@ class Topic(Protocol):
         ...
 
     def frames(self, partition: int, start: int = 0, stop: int | None = None) -> Sequence[Frame]:
-        """The headers of the frames that hold offsets from start to stop (None: to the end), marks alone included:
-        those whose base is at least start and at most stop."""
+        """The headers of the frames that hold any offset in [start, stop) (None: to the end), and of the frames without rows
+        (marks) that stand at start, at stop or between."""
         ...
 
     def read(

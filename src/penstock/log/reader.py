@@ -44,7 +44,7 @@ class PartitionReader:
             return tail.end(self._segments[0].name.base if self._segments else 0)
 
     def frames(self, start: int, stop: int | None) -> list[Frame]:
-        """The frames whose base lies from start to stop, both included."""
+        """The frames that hold an offset in [start, stop), and the marks from start to stop."""
         stop = FOREVER if stop is None else stop
         found: list[Frame] = []
         with self._guard:
@@ -86,7 +86,7 @@ class PartitionReader:
         followings = [*segments[1:], None]
         return (
             self._finish(segment, following)
-            for segment, following in zip(segments, followings, strict=True)
+            for segment, following in zip(segments, followings, strict=False)
             if segment.name.base <= stop and (following is None or following.name.base >= start)
         )
 

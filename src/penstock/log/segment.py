@@ -129,8 +129,11 @@ class Segment:
         return Tail(self.header.base, self.header.appended, self.header.time, self.header.mark)
 
     def frames(self, start: int, stop: int) -> list[Frame]:
-        """Frames whose base lies from start to stop, both included."""
-        return [self.stored(i).frame for i in range(bisect_left(self.bases, start), bisect_right(self.bases, stop))]
+        """Frames that hold an offset in [start, stop), and marks from start to stop."""
+        first = max(bisect_left(self.bases, start) - 1, 0)
+        first = bisect_left(self.bases, self.bases[first]) if self.bases else 0
+        found = (self.stored(i).frame for i in range(first, bisect_right(self.bases, stop)))
+        return [frame for frame in found if frame.touches(start, stop)]
 
     def holding(self, start: int, stop: int) -> list[Stored]:
         """Frames that hold rows from offset start up to, not including, stop."""
