@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from penstock.errors import NotFound, PenstockError
-from penstock.log.acks import RECORD, Ack, State, encode_ack, last_ack, open_acks
+from penstock.log.acks import RECORD, Ack, State, encode_ack, open_acks, read_ack
 from penstock.log.frame import SegmentHeader, encode_segment, stored_frame
 from penstock.log.place import Place, SegmentName
 from penstock.log.port import Frame, Sender
@@ -100,7 +100,7 @@ class SegmentKeeper:
 
     def _caught_up(self, current: Current) -> bool:
         """Takes in what other processes appended to the same segment; False if there is more to it."""
-        ack = last_ack(self._place.storage.read(self._place.acks(current.name)))
+        ack = read_ack(self._place, current.name)
         if ack is None or ack.state != State.OPEN or ack.length != current.log.size or ack.length < current.length:
             return False
         data = memoryview(self._place.storage.read(self._place.log(current.name)))

@@ -122,10 +122,11 @@ def _refuse_unknown(spec: TopicSpec, batch: pa.RecordBatch, user: pa.Schema) -> 
 
 def _column(spec: TopicSpec, batch: pa.RecordBatch, field: pa.Field) -> pa.Array:
     if field.name not in batch.schema.names:
-        if not field.nullable and batch.num_rows:
-            raise BadRow(f"topic {spec.name} needs a value in column {field.name!r}")
-        return pa.nulls(batch.num_rows, field.type)
-    column = batch.column(field.name)
+        column = pa.nulls(batch.num_rows, field.type)
+    else:
+        column = batch.column(field.name)
+    if pa.types.is_null(column.type):
+        column = pa.nulls(batch.num_rows, field.type)
     if column.type != field.type:
         column = _same_but_for_names(spec, column, field)
     if column.null_count and (not field.nullable or field.name in (EVENT_TIME, spec.time)):
