@@ -150,7 +150,8 @@ BY_HAND = """
     at < '1970-01-01 00:00:00'; at in ('2024-01-01', '1969-12-31 00:00:00'); at between '1969-01-01' and '2024-01-01'
     at is null; day = date '2024-02-29'; day > '1970-01-01'; day in (date '1970-01-01', '9999-12-31'); day < '0001-01-02'
     D > E; `d` > 0; (((d))) > ((0)); d; s; m; at; 1; 'x'; true; 1e3; 2147483648; timestamp '2024-01-01 00:00:00'
-    i % 7 <> 3 and d > 10; d > 100 or s = 'a' and not b; d < e is null; not d < e or b; i % 3 = -1; d * 1; 1 * d; d - 1
+    i % 7 <> 3 and d > 10; d > 100 or s = 'a' and not b; d < e is null; b = b is null; not d < e or b; i % 3 = -1; d * 1
+    1 * d; d - 1
 """
 CORPUS = [
     *(f"{a} {op} {b}" for op in ("=", "<>", "!=", "<", "<=", ">", ">=", "==") for a, b in COMPARED),

@@ -20,6 +20,8 @@ def prune(steps: Sequence[plan.Step], outputs: Sequence[plan.Output]) -> tuple[p
     for step in reversed(steps):
         if isinstance(step.definition, plan.Window | plan.MapArrow):
             needs[step.name] |= set(step.schema.names)
+        if isinstance(step.definition, plan.Join):
+            needs[step.name] |= set(step.definition.on)
         _ask(step, by_name, needs)
     return tuple(_narrowed(step, needs[step.name]) for step in steps)
 

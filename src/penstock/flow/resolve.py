@@ -72,11 +72,18 @@ def _given(graph: FlowGraph, nodes: Sequence[Node]) -> dict[Node, str]:
 def _check_updates(node: Node, inputs: Sequence[Known], at: At) -> None:
     changing = next((known for known in inputs if known.step.updating), None)
     if changing and not node.definition.takes_updates:
+        maker = _maker(changing)
         at.refuse(
             f"cannot {node.definition.kind} {changing.label}: its rows change, and this step takes rows that stay",
-            f'made updating by step "{changing.name}" ({changing.step.origin})',
+            f'made updating by step "{maker.name}" ({maker.step.origin})',
             hint="put this step before that one, or serve the changing rows as a view",
         )
+
+
+def _maker(known: Known) -> Known:
+    """The step that first made the rows change."""
+    above = next((k for k in known.inputs if k.step.updating), None)
+    return _maker(above) if above else known
 
 
 def _check_hidden_names(flow: str, steps: Sequence[plan.Step]) -> None:
