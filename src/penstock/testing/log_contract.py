@@ -313,15 +313,16 @@ class LogContract(ABC):
         topic.append(0, None, mark=FOREVER)
         assert topic.ends()[0].mark == FOREVER
 
-    def test_frames_are_found_by_their_base(self, topic: Topic) -> None:
+    def test_frames_are_found_by_the_offsets_they_hold_and_marks_by_where_they_stand(self, topic: Topic) -> None:
         for start in range(0, 6, 2):
             topic.append(0, typed([start, start + 1]))
             topic.append(0, None, mark=NOW)
-        bases = [0, 2, 2, 4, 4, 6]
-        assert [f.base for f in topic.frames(0)] == bases
+        frames = [(0, 2), (2, 0), (2, 2), (4, 0), (4, 2), (6, 0)]
+        assert [(f.base, f.count) for f in topic.frames(0)] == frames
         for start in range(8):
-            for stop in range(8):
-                assert [f.base for f in topic.frames(0, start, stop)] == [b for b in bases if start <= b <= stop]
+            for stop in range(start, 8):
+                held = [(b, n) for b, n in frames if (n and b < stop and b + n > start) or (not n and start <= b <= stop)]
+                assert [(f.base, f.count) for f in topic.frames(0, start, stop)] == held
 
     def test_an_empty_partition_has_an_end(self, topic: Topic) -> None:
         end = topic.ends()[0]
