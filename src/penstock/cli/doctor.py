@@ -139,7 +139,8 @@ def _topic(topic: "Topic", deep: bool) -> "Iterator[Finding]":
         checked += sum(chunk.rows.num_rows for chunk in topic.read(partition, start))
         rows += end.next - end.first
     how = "all read and checked" if checked >= rows else f"the last {checked:,} read and checked"
-    yield Finding("ok", f"topic {topic.spec.name}: {rows:,} rows in {topic.spec.partitions} partitions, {how}")
+    parts = f"{topic.spec.partitions} partition{'s' if topic.spec.partitions > 1 else ''}"
+    yield Finding("ok", f"topic {topic.spec.name}: {rows:,} rows in {parts}, {how}")
 
 
 def _flows(home: Path) -> "Iterator[Finding]":

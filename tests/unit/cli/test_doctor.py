@@ -48,7 +48,7 @@ def test_an_empty_machine_is_healthy_and_nothing_is_made(home: Path, capsys: pyt
 def test_topics_are_counted_and_read(home: Path, capsys: pytest.CaptureFixture[str], options: list[str]) -> None:
     with_orders(home)
     assert run(["doctor", *options]) == 0
-    assert "✓ topic orders: 3 rows in 1 partitions, all read and checked" in capsys.readouterr().out
+    assert "✓ topic orders: 3 rows in 1 partition, all read and checked" in capsys.readouterr().out
 
 
 def test_a_damaged_record_is_unhealthy_and_the_other_checks_still_run(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
