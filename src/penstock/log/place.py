@@ -7,7 +7,7 @@ from typing import NamedTuple
 from penstock.log.port import Durability
 from penstock.storage.port import Storage
 
-_SEGMENT = re.compile(r"(\d{20})-(\d{8})\.log")
+_FILE = re.compile(r"(\d{20})-(\d{8})\.(log|acks)")
 
 
 class SegmentName(NamedTuple):
@@ -44,8 +44,15 @@ class Place:
         return f"{self.directory}/lock"
 
     def segments(self) -> list[SegmentName]:
-        found = (_SEGMENT.fullmatch(name) for name in self.storage.list(self.directory))
-        return sorted(SegmentName(int(m[1]), int(m[2])) for m in found if m)
+        return self._named("log")
+
+    def acknowledged(self) -> list[SegmentName]:
+        """Segments that have a file of acknowledgements."""
+        return self._named("acks")
+
+    def _named(self, kind: str) -> list[SegmentName]:
+        found = (_FILE.fullmatch(name) for name in self.storage.list(self.directory))
+        return sorted(SegmentName(int(m[1]), int(m[2])) for m in found if m and m[3] == kind)
 
     def log(self, name: SegmentName) -> str:
         return f"{self.directory}/{name}.log"
@@ -56,5 +63,5 @@ class Place:
     def senders(self, name: SegmentName) -> str:
         return f"{self.directory}/{name}.senders"
 
-    def cut(self, name: SegmentName, at: int) -> str:
-        return f"{self.directory}/{name}.cut-{at}"
+    def cut(self, name: SegmentName, at: int, number: int) -> str:
+        return f"{self.directory}/{name}.cut-{at}-{number}"

@@ -123,7 +123,7 @@ class PartitionReader:
         self._segments = [known.get(name) or Segment(self._place, name) for name in names]
 
     def _settled(self) -> tuple[list[SegmentName], Ack | None]:
-        if not self._place.segments():
+        if not self._place.segments() and not self._place.acknowledged():
             return [], None
         try:
             with self._place.storage.lock(self._place.lock, wait=False) as held:

@@ -5,7 +5,9 @@ cut bytes are kept in a file beside the segment. Bytes before it, and bytes in f
 they were durable already, were promised: if they are not what was written, that is damage, and nothing is cut.
 """
 
-from penstock.errors import AlreadyThere, NotFound
+from itertools import count
+
+from penstock.errors import NotFound
 from penstock.log.acks import Ack, State, encode_ack, open_acks, read_ack
 from penstock.log.frame import SEGMENT_HEADER, Bad, decode_segment
 from penstock.log.place import Place, SegmentName
@@ -15,6 +17,7 @@ from penstock.log.segment import Scan, damage, later_frame, scan
 def settle(place: Place) -> tuple[list[SegmentName], Ack | None]:
     """Repairs the end of a partition; call it under the partition's lock. Its segments, and how far the last one goes."""
     names = place.segments()
+    _refuse_missing(place, names)
     while names:
         ack = _settle_last(place, names[-1])
         if ack:
@@ -68,11 +71,23 @@ def _refuse_damage(place: Place, name: SegmentName, data: memoryview, found: Sca
         raise damage(place, name, found.next, found.at, found.why)
 
 
+def _refuse_missing(place: Place, names: list[SegmentName]) -> None:
+    """A segment is durable before it is acknowledged: one that was acknowledged and is not there was taken away."""
+    for name in place.acknowledged() if place.durable else []:
+        if name not in names and read_ack(place, name):
+            raise damage(place, name, name.base, 0, "the file is missing, and it was acknowledged")
+
+
 def _keep(place: Place, name: SegmentName, at: int, cut: bytes) -> None:
-    try:
-        place.storage.publish(place.cut(name, at), cut)
-    except AlreadyThere:
-        return  # an earlier repair was interrupted after this step
+    """Keeps the cut bytes. Those that are kept already are left from a repair that was interrupted after this step."""
+    for number in count():
+        path = place.cut(name, at, number)
+        try:
+            if bytes(place.storage.read(path)) == cut:
+                return
+        except NotFound:
+            place.storage.publish(path, cut)
+            return
 
 
 def _cut_and_acknowledge(place: Place, name: SegmentName, ack: Ack) -> None:
