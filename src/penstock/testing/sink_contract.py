@@ -48,7 +48,11 @@ def staged(rows: list[Row]) -> bytes:
     ids = pa.array([i for i, _ in rows], pa.int64())
     columns = {"id": ids, "text": pa.array([text for _, text in rows], pa.string()), TIME: ids}
     columns |= {WATERMARK: pa.array([NEVER] * len(rows), pa.int64()), POSITION: source_positions("in", 0, ids.to_numpy())}
-    table, out = pa.table(columns), pa.BufferOutputStream()
+    return ipc_file(pa.table(columns))
+
+
+def ipc_file(table: pa.Table) -> bytes:
+    out = pa.BufferOutputStream()
     with pa.ipc.new_file(out, table.schema) as writer:
         writer.write_table(table)
     return bytes(out.getvalue())
