@@ -52,18 +52,41 @@ def place(text: str, option: str) -> Where:
 
 def chosen_rows(topic: Topic, order: Order) -> Iterator[Rows]:
     """The rows asked for, those of a frame at a time."""
-    condition = _condition(topic.spec, order.where) if order.where else None
+    choose = _Choice(topic.spec, order.where) if order.where else None
     start, stop = place(order.start, "--from"), place(order.stop, "--to") if order.stop else None if order.follow else "latest"
     partitions = None if order.partition is None else [order.partition]
     left = order.most
     for table in read(topic, partitions=partitions, start=start, stop=stop, follow=order.follow):
-        rows = rows_of(table, topic.spec)
-        rows = (rows.take(condition.places(rows.table)) if condition else rows).first(left)
-        if rows.count:
-            yield rows
-        left = None if left is None else left - rows.count
+        for rows in choose(table) if choose else [rows_of(table, topic.spec)]:
+            if rows.count:
+                yield rows.first(left)
+            left = None if left is None else left - min(left, rows.count)
+            if left == 0:
+                break
         if left == 0:
-            return
+            break
+    if choose and choose.skipped:
+        click.echo(f"{choose.skipped:,} rows were left out: their fields cannot be compared like this", err=True)
+
+
+class _Choice:
+    """The rows that meet a condition. The values of a raw topic may be of any type: those that cannot be compared are counted."""
+
+    def __init__(self, spec: TopicSpec, where: str) -> None:
+        self._spec, self._condition, self.skipped = spec, _condition(spec, where), 0
+
+    def __call__(self, table: pa.Table) -> Iterator[Rows]:
+        rows = rows_of(table, self._spec)
+        try:
+            yield rows.take(self._condition.places(rows.table))
+        except BadInput:
+            if self._spec.schema:
+                raise
+            if rows.count == 1:
+                self.skipped += 1
+                return
+            for i in range(rows.count):  # each with the types of its own fields
+                yield from self(table.slice(i, 1))
 
 
 def _condition(spec: TopicSpec, where: str) -> Condition:

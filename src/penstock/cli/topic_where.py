@@ -46,12 +46,13 @@ class Condition:
 def _expression(text: str, times: set[str]) -> "pl.Expr":
     import polars as pl
     import sqlglot
+    from sqlglot import exp
 
     try:
-        tree = sqlglot.parse_one(text, dialect="spark")
-        expression: pl.Expr = pl.sql_expr(_with_times(tree, times).sql(dialect="postgres"))
+        tree = exp.condition(text, dialect="spark")
+        expression: pl.Expr = pl.sql_expr(_with_times(tree, times).sql(dialect="postgres", identify=True))
     except (sqlglot.errors.SqlglotError, pl.exceptions.PolarsError, RecursionError) as wrong:
-        reason = str(wrong).splitlines()[0] if str(wrong) else "it is nested too deeply"
+        reason = "it is nested too deeply" if isinstance(wrong, RecursionError) else "it is not one condition in SQL"
         raise BadInput(f"cannot read the condition {text[:200]!r}", reason, hint=_HINT) from wrong
     return expression
 
