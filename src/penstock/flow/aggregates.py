@@ -18,9 +18,6 @@ class Agg:
     function: Function
     column: str | None = None
 
-    def __str__(self) -> str:
-        return f"{self.function}({self.column or '*'})"
-
 
 class agg:
     """The aggregates that a window offers; each ignores nulls, except `count()` of rows."""

@@ -1,7 +1,7 @@
 """What a step of the graph is, before and after it is checked."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from penstock.core.schema import Schema
@@ -56,5 +56,5 @@ class Node:
     """A definition in its place in the graph."""
 
     definition: Definition
-    inputs: "tuple[Node, ...]"
+    inputs: "tuple[Node, ...]" = field(repr=False)
     origin: Origin

@@ -1,7 +1,7 @@
 """A stream and its verbs. Each verb builds one node and gives the stream that comes out of it."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Self
 
 import pyarrow as pa
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 class Stream:
     """Rows on their way. A value: verbs give new streams and change none."""
 
-    flow: "FlowGraph"
+    flow: "FlowGraph" = field(repr=False)
     node: Node
 
     def where(self, condition: str, name: str | None = None) -> "Stream":

@@ -156,17 +156,13 @@ def _in(node: exp.Expression, schema: Schema) -> Tree | None:
     value = _operand(node.this, schema)
     given = [i for i in node.expressions if not isinstance(i, exp.Null)]
     items = [_tree(i, schema) for i in given]
-    if value is None or not items or not all(isinstance(i, Literal) for i in items) or (len(node.args) > 2 and _other_args(node)):
+    if value is None or not items or not all(isinstance(i, Literal) for i in items):
         return None
     common = _common_of([value, *(i for i in items if i is not None)])
     if common is None or (common in _FLOATS and len(node.expressions) > _LONGEST_DOUBLE_LIST):
         return None
     fitted = [_as(i, common) for i in items if i is not None] + [Literal(None, common)] * (len(node.expressions) - len(given))
     return Call("in", (value, *fitted), _BOOL)
-
-
-def _other_args(node: exp.Expression) -> bool:
-    return any(node.args.get(key) for key in ("query", "unnest", "field", "is_global"))
 
 
 def _between(node: exp.Expression, schema: Schema) -> Tree | None:

@@ -113,6 +113,7 @@ def test_types_are_found_without_spark(sql, expected):
         "exists(xs, x -> x > 1)", "s like any ('a%', 'b%')",
         "d in (1,2,3,4,5,6,7,8,9,10,11)", "d in (e, 1)", "9223372036854775808 > l",
         "5S > i", "1.5F > d", "1.5BD > d", "d is null is null", "d in (1) in (true)",
+        "d + s", "d * m", "d > cast(e as double)", "99999999999999999999L > l", "day > '2024-02-30'", "d between symmetric 1 and 2",
     ],
 )  # fmt: skip
 def test_whatever_might_mean_something_else_in_polars_is_left_to_spark(sql):

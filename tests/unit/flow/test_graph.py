@@ -55,6 +55,19 @@ def test_a_file_outside_the_working_directory_is_shown_by_its_name(tmp_path, mon
         assert str(names["flow"].origin) == f"{shown}:3"
 
 
+def test_a_flow_typed_at_a_prompt_says_so():
+    names = {"FlowGraph": FlowGraph}
+    exec(compile("flow = FlowGraph('shop')", "<stdin>", "exec"), names)  # noqa: S102 - stands for a prompt
+    assert str(names["flow"].origin) == "<stdin>:1"
+
+
+def test_a_stream_is_shown_by_its_own_step_alone(shop):
+    stream = shop.orders
+    for _ in range(30):
+        stream = stream.union(stream)
+    assert len(repr(stream)) < 300
+
+
 def test_the_same_topic_under_the_same_settings_is_one_source(shop):
     again = shop.flow.stream("orders", shop.orders.node.definition.schema, time="at", lateness="10 seconds")
     assert again.node is shop.orders.node

@@ -139,6 +139,14 @@ def test_two_bounds_of_a_join_say_how_far_before_and_after(shop):
     assert (definition.lo, definition.hi) == (timedelta(minutes=-5), timedelta(minutes=30))
 
 
+def test_bounds_may_be_timedeltas(shop):
+    half = timedelta(minutes=30)
+    shop.orders.join(shop.payments, on="order_id", within=half).view("a")
+    shop.orders.join(shop.payments, on="order_id", within=(-half, timedelta(0))).view("b")
+    made = shop.plan()
+    assert [(s.definition.lo, s.definition.hi) for s in (made.step("a"), made.step("b"))] == [(-half, half), (-half, timedelta(0))]
+
+
 def test_union_keeps_the_columns_and_lets_null_in_where_one_side_does(shop):
     a = shop.flow.stream("a", "x long not null, y string")
     b = shop.flow.stream("b", "x long, y string")
