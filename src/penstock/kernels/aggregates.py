@@ -7,6 +7,7 @@ which; a part knows how it comes out of rows, how two of it become one; `result`
 from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import ROUND_HALF_UP, Decimal, localcontext
+from itertools import chain
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -16,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.kernels import exact
+from penstock.kernels.tables import as_type
 from penstock.kernels.tables import column as whole
 
 Numbers = npt.NDArray[Any]
@@ -111,21 +113,21 @@ class Partial:
             self.expressions.append(pl.col(part.at(i)).sum())
 
     def finish(self, partials: pl.DataFrame) -> pl.DataFrame:
-        for part in self.to_split:
-            limbs = exact.split(partials[part.at(0)].to_numpy())
-            partials = partials.with_columns(pl.Series(part.at(i), limb) for i, limb in enumerate(limbs))
-        return partials
+        limbs = [_limbs(part, exact.split(partials[part.at(0)].to_numpy())) for part in self.to_split]
+        return partials.with_columns(*chain(*limbs)) if limbs else partials
 
 
 def fold(parts: Sequence[Part], partials: pl.LazyFrame, keys: Sequence[str], kept: Sequence[str] = ()) -> pl.DataFrame:
     """Partial results with equal keys as one; `kept` columns are equal wherever the keys are."""
     expressions = [_folded(part, pl.col(f.name)) for part in parts for f in part.fields]
     folded = partials.group_by(keys).agg(*expressions, *(pl.col(k).first() for k in kept)).collect()
-    for part in parts:
-        if part.width > 1:
-            limbs = exact.carried([folded[part.at(i)].to_numpy() for i in range(part.width)])
-            folded = folded.with_columns(pl.Series(part.at(i), limb) for i, limb in enumerate(limbs))
-    return folded
+    wide = [part for part in parts if part.width > 1]
+    limbs = [_limbs(part, exact.carried([folded[part.at(i)].to_numpy() for i in range(part.width)])) for part in wide]
+    return folded.with_columns(*chain(*limbs)) if limbs else folded
+
+
+def _limbs(part: Part, limbs: Sequence[Numbers]) -> list[pl.Series]:
+    return [pl.Series(part.at(i), limb) for i, limb in enumerate(limbs)]
 
 
 def _folded(part: Part, column: pl.Expr) -> pl.Expr:
@@ -142,11 +144,11 @@ def _extreme(part: Part, column: pl.Expr) -> pl.Expr:
 def result(aggregate: Aggregate, partials: pa.Table, schema: pa.Schema) -> pa.Array:
     """One aggregate, read off folded parts."""
     if aggregate.column is None:
-        return whole(partials, "__rows0_").cast(aggregate.type)
+        return as_type(whole(partials, "__rows0_"), aggregate.type)
     column = aggregate.column
     part = Part(aggregate.function if aggregate.function != "avg" else "sum", column, schema.field(column).type)
     if aggregate.function in ("count", "min", "max"):
-        return whole(partials, part.at(0)).cast(aggregate.type)
+        return as_type(whole(partials, part.at(0)), aggregate.type)
     counts = whole(partials, Part("count", column, part.type).at(0)).to_numpy()
     what = f"{aggregate.function} of {column}"
     columns = [whole(partials, part.at(i)).to_numpy(zero_copy_only=False) for i in range(part.width)]
@@ -157,23 +159,23 @@ def result(aggregate: Aggregate, partials: pa.Table, schema: pa.Schema) -> pa.Ar
 
 def _sum(part: Part, columns: list[Numbers], empty: Numbers, t: pa.DataType, what: str) -> pa.Array:
     if part.floating:
-        return pa.array(columns[0], mask=empty).cast(t)
+        return as_type(pa.array(columns[0], mask=empty), t)
     if pa.types.is_decimal(t):
         return _nulled(exact.decimals(columns, t, what), empty)
-    return pa.array(exact.longs(columns, what), mask=empty).cast(t)
+    return as_type(pa.array(exact.longs(columns, what), mask=empty), t)
 
 
 def _average(part: Part, columns: list[Numbers], counts: Numbers, t: pa.DataType) -> pa.Array:
     empty, n = counts == 0, np.maximum(counts, 1)
     if part.floating:
-        return pa.array(columns[0] / n, mask=empty).cast(t)
+        return as_type(pa.array(columns[0] / n, mask=empty), t)
     if pa.types.is_decimal(part.type):
         return _decimal_average(exact.integers(columns), counts, part.type.scale, t)
     low, high = exact.carried(columns)
     means = (high.astype(np.float64) * 2.0**32 + low) / n
     for i in np.flatnonzero((high < -(2**20)) | (high >= 2**20)):  # a double does not hold the sum: divide the integers
         means[i] = ((int(high[i]) << 32) + int(low[i])) / int(n[i])
-    return pa.array(means, mask=empty).cast(t)
+    return as_type(pa.array(means, mask=empty), t)
 
 
 def _decimal_average(sums: list[int], counts: Numbers, scale: int, t: pa.DataType) -> pa.Array:

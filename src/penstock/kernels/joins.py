@@ -106,8 +106,11 @@ class JoinKernel:
         return together.take(pa.array(np.argsort(numbers(together, HASH), kind="stable")))
 
     def frontier(self, frontiers: Sequence[int]) -> int:
-        """A left row is held for hi before it comes out alone under its own time."""
-        return min(frontiers) - (max(self._hi, 0) if self._how == "left" else 0)
+        """A left row is held for hi before it comes out alone under its own time. What is endless stays so."""
+        least = min(frontiers)
+        if self._how == "inner" or least in (NEVER, FOREVER):
+            return least
+        return least - max(self._hi, 0)
 
     def open_rows(self, state: State) -> pa.Table | None:
         """Left rows that wait for a partner, as they would come out alone."""

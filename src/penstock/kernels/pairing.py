@@ -11,7 +11,7 @@ from penstock.core.change import POSITION, TIME, WATERMARK
 from penstock.core.position import pair_positions
 from penstock.core.time import NEVER
 from penstock.kernels.probe import Found, spread
-from penstock.kernels.tables import column, numbers
+from penstock.kernels.tables import as_type, column, numbers
 
 Longs = npt.NDArray[np.int64]
 
@@ -74,7 +74,7 @@ class Output:
         for field in self._schema:
             source = self._right.get(field.name)
             values = column(right, source).take(by_right) if source else column(left, field.name).take(by_left)
-            columns.append(values if values.type == field.type else values.cast(field.type))
+            columns.append(as_type(values, field.type))
         times = np.maximum(numbers(left, TIME)[li], numbers(right, TIME)[ri])
         return self._table(columns, times, pair_positions(column(left, POSITION), li, column(right, POSITION), ri))
 
@@ -82,7 +82,7 @@ class Output:
         """Left rows without a partner: null on the right."""
         n = left.num_rows
         columns = [
-            pa.nulls(n, field.type) if field.name in self._right else column(left, field.name).cast(field.type)
+            pa.nulls(n, field.type) if field.name in self._right else as_type(column(left, field.name), field.type)
             for field in self._schema
         ]
         return self._table(columns, numbers(left, TIME), pair_positions(column(left, POSITION), np.arange(n), None, None))

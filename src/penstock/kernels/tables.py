@@ -23,6 +23,10 @@ def numbers(table: pa.Table, name: str) -> npt.NDArray[Any]:
     return np.asarray(column(table, name).to_numpy(zero_copy_only=True))
 
 
+def as_type(array: pa.Array, t: pa.DataType) -> pa.Array:
+    return array if array.type == t else array.cast(t)
+
+
 def by_slot(table: pa.Table, width: int) -> dict[int, pa.Table]:
     """The rows by the stretch of time (its begin) they lie in; right for times before 1970 too."""
     slots = numbers(table, TIME) // np.int64(width) * np.int64(width)
@@ -38,4 +42,4 @@ def by_slot(table: pa.Table, width: int) -> dict[int, pa.Table]:
 
 def stored(frame: pl.DataFrame, schema: pa.Schema) -> pa.Table:
     """A frame as an Arrow table of exactly this schema."""
-    return frame.select(schema.names).to_arrow(compat_level=pl.CompatLevel.oldest()).cast(schema)
+    return frame.to_arrow(compat_level=pl.CompatLevel.oldest()).select(schema.names).cast(schema)

@@ -16,7 +16,7 @@ from penstock.core.time import NEVER
 from penstock.kernels.aggregates import Aggregate, Partial, fold, parts_of, result
 from penstock.kernels.judging import late_for_window, window_starts
 from penstock.kernels.port import Changes, Prepared, State, Stepped
-from penstock.kernels.tables import column, numbers, stored
+from penstock.kernels.tables import as_type, column, numbers, stored
 
 OPEN = "open"
 START = "__start"
@@ -42,6 +42,7 @@ class WindowKernel:
         self._needed = list(dict.fromkeys([*by, *(part.column for part in self._parts if part.column)]))
         fields = [input_schema.field(name) for name in by] + [pa.field(START, pa.int64())]
         fields += [f for part in self._parts for f in part.fields] + [pa.field(HASH, pa.uint64())]
+        self._results_schema = pa.schema([*output_schema, (TIME, pa.int64()), (WATERMARK, pa.int64()), (POSITION, pa.binary())])
         self._partials = pa.schema([f.with_nullable(True) for f in fields])
 
     def prepare(self, port: int, rows: pa.Table) -> Prepared:
@@ -86,9 +87,10 @@ class WindowKernel:
     def _aggregate(self, rows: pa.Table) -> pa.Table:
         partial = Partial(self._parts, rows)
         frame = _polars(rows.select(self._needed)) if self._needed else pl.DataFrame()
-        frame = frame.with_columns(pl.Series(START, window_starts(numbers(rows, TIME), self._size)), *partial.columns.values())
-        frame = frame.with_columns(pl.col(name) + 0.0 for name in self._by if pa.types.is_floating(self._input.field(name).type))
-        grouped = partial.finish(frame.lazy().group_by(*self._by, START).agg(partial.expressions).collect())
+        made = [pl.Series(START, window_starts(numbers(rows, TIME), self._size)), *partial.columns.values()]
+        plain = [pl.col(name) + 0.0 for name in self._by if pa.types.is_floating(self._input.field(name).type)]  # -0.0 is 0.0
+        grouping = frame.lazy().with_columns(*made, *plain).group_by(*self._by, START)
+        grouped = partial.finish(grouping.agg(partial.expressions).collect())
         table = stored(grouped, pa.schema([f for f in self._partials if f.name != HASH]))
         return table.append_column(HASH, pa.array(hash64([table[name] for name in self._by], table.num_rows)))
 
@@ -117,6 +119,8 @@ class WindowKernel:
         return np.asarray(by_hash[np.argsort(windows, kind="stable")])
 
     def _results(self, partials: pa.Table) -> pa.Table:
+        if not partials.num_rows:
+            return self._results_schema.empty_table()
         starts = numbers(partials, START)
         made: dict[str, pa.Array] = {
             "window_start": pa.array(starts),
@@ -125,11 +129,11 @@ class WindowKernel:
         }
         made |= {name: column(partials, name) for name in self._by}
         made |= {a.name: result(a, partials, self._input) for a in self._aggregates}
-        columns = {f.name: made[f.name].cast(f.type) for f in self._output}
+        columns = {f.name: as_type(made[f.name], f.type) for f in self._output}
         columns[TIME] = pa.array(starts + (self._size - 1))
         columns[WATERMARK] = pa.array(np.full(len(starts), NEVER))
         columns[POSITION] = window_positions([column(partials, name) for name in self._by], starts)
-        return pa.table(columns)
+        return pa.table(columns, schema=self._results_schema)
 
 
 def _polars(table: pa.Table) -> pl.DataFrame:

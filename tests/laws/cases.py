@@ -1,0 +1,225 @@
+"""Random cases: what is in the log, what the flow does, how the run is cut. How a case is executed is not known here."""
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from .reference.log import Entry, Mark, Source
+from .reference.steps import Join, Slim, Step, Union, Where, Window
+from .reference.values import FOREVER
+
+ALL = 10**9  # read to the end
+
+
+class Node(NamedTuple):
+    name: str
+    step: Step
+    inputs: tuple[str, ...]  # names of sources or nodes; "x.late" are the rows that x diverted
+
+
+@dataclass(frozen=True)
+class SourceCut:
+    """What one epoch reads of one source."""
+
+    counts: tuple[int, ...]  # entries per partition, at most
+    see: frozenset[int] = frozenset()  # partitions found by now
+    idle: frozenset[int] = frozenset()  # partitions excused: marked with the lowest watermark of the busy ones
+    marks: tuple[tuple[int, int], ...] = ()  # (partition, T) put by the engine: delay=, the end of input
+    age: str = "headers"  # how old the F is that the epoch uses: headers (after what it reads), previous (before), older
+
+
+@dataclass(frozen=True)
+class EpochCut:
+    flow: int  # which flow runs: 1 reads the topic that 0 writes
+    sources: dict[str, SourceCut]
+    lost: dict[str, SourceCut] | None = None  # an attempt before it, cut otherwise, that crashed before its decision
+    slices: int = 1  # into how many slices the rows of a port are cut for `prepare`
+    buckets: int = 1
+
+
+@dataclass
+class Case:
+    name: str
+    seed: int
+    sources: list[Source]
+    flows: list[list[Node]]
+    topic_partitions: int
+    cuts: list[EpochCut] = field(default_factory=list)
+    fanout: int = 8  # runs of state that are merged into one
+    slot: int = 4  # width of a slot of the join's state
+
+    def __str__(self) -> str:
+        lines = [f"case {self.name!r}, seed {self.seed} (fanout {self.fanout}, slot {self.slot})"]
+        lines += [f"  source {s.name} lateness {s.lateness} future {s.future}: {s.partitions}" for s in self.sources]
+        lines += [f"  flow {i} {node}" for i, nodes in enumerate(self.flows) for node in nodes]
+        return "\n".join(lines + [f"  {cut}" for cut in self.cuts])
+
+
+def final(rng: random.Random) -> str:
+    return rng.choice(("divert", "ignore"))
+
+
+def small(rng: random.Random) -> int:
+    return rng.randrange(1, 6)
+
+
+def a_join(rng: random.Random, how: str) -> Join:
+    lo = rng.randrange(-4, 4)
+    return Join(lo, lo + rng.randrange(5), how, final(rng))
+
+
+def a_window(rng: random.Random, every_aggregate: bool = False) -> Window:
+    return Window(small(rng), final(rng), every_aggregate)
+
+
+S, T = "stream", "stream2"
+Make = Callable[[random.Random], list[Node]]
+
+
+def either(rng: random.Random) -> str:
+    return rng.choice(("inner", "left"))
+
+
+# name -> (sources, nodes of the flow, nodes of a second flow over the topic that the last node of the first writes)
+PLANS: dict[str, tuple[tuple[str, ...], Make, Make | None]] = {
+    "tumbling": ((S,), lambda g: [Node("out", a_window(g, every_aggregate=g.random() < 0.4), (S,))], None),
+    "join-inner": ((S, T), lambda g: [Node("out", a_join(g, "inner"), (S, T))], None),
+    "join-left": ((S, T), lambda g: [Node("out", a_join(g, "left"), (S, T))], None),
+    "window-over-join": (
+        (S, T),
+        lambda g: [
+            Node("join", a_join(g, either(g)), (S, T)),
+            Node("slim", Slim(), ("join",)),
+            Node("out", a_window(g), ("slim",)),
+        ],
+        None,
+    ),
+    "join-over-windows": (
+        (S, T),
+        lambda g: [
+            Node("w1", a_window(g), (S,)),
+            Node("w2", a_window(g), (T,)),
+            Node("s1", Slim(), ("w1",)),
+            Node("s2", Slim(), ("w2",)),
+            Node("out", a_join(g, either(g)), ("s1", "s2")),
+        ],
+        None,
+    ),
+    "union-where-window": (
+        (S, T),
+        lambda g: [
+            Node("where", Where(), (S,)),
+            Node("union", Union(), ("where", T)),
+            Node("out", a_window(g), ("union",)),
+        ],
+        None,
+    ),
+    "late-window": (
+        (S,),
+        lambda g: [Node("w", Window(small(g), "divert"), (S,)), Node("out", Window(small(g) + 3, final(g)), ("w.late",))],
+        None,
+    ),
+    "window-topic-window": (
+        (S,),
+        lambda g: [Node("w", a_window(g), (S,)), Node("slim", Slim(), ("w",))],
+        lambda g: [Node("out", a_window(g), ("topic",))],
+    ),
+    "where-topic-window": (
+        (S,),
+        lambda g: [Node("where", Where(), (S,))],
+        lambda g: [Node("out", a_window(g), ("topic",))],
+    ),
+    "join-topic-join": (
+        (S, T),
+        lambda g: [Node("join", a_join(g, either(g)), (S, T)), Node("slim", Slim(), ("join",))],
+        lambda g: [Node("out", a_join(g, either(g)), ("topic", "topic"))],
+    ),
+}
+
+
+class Style(NamedTuple):
+    """What the times of a case are like."""
+
+    partitions: tuple[int, ...]
+    sizes: tuple[int, ...]
+    forward: tuple[int, ...]  # how far time goes on from row to row
+    back: tuple[int, ...]  # how far behind it a row may lie; the lateness is always among them: the last instant on time
+    keys: tuple[str | None, ...]
+    epochs: tuple[int, int]
+    counts: tuple[int, ...]
+
+
+WIDE = Style(
+    (1, 1, 2, 2, 3),
+    (0, 1, 2, 3, 5, 6, 8),
+    (0, 0, 1, 1, 2, 4),
+    (0, 0, 0, 1, 2, 4, 7),
+    (*"aaabbc", None),
+    (0, 6),
+    (0, 0, 1, 2, 3, ALL),
+)
+# Many rows at few instants, read one by one: ties between rows, watermarks and frontiers are the rule.
+TIGHT = Style((1, 1, 2), (4, 6, 8), (0, 0, 0, 1), (0, 0, 1), ("a",), (3, 9), (0, 1, 1, 2))
+
+
+def make_source(name: str, rng: random.Random, style: Style) -> Source:
+    """Partitions of rows around a rising time, with ties, disorder, null keys, marks that may go back, implausible times."""
+    lateness = rng.randrange(3 if style is TIGHT else 5)
+    partitions: list[list[Entry | Mark]] = []
+    for _ in range(rng.choice(style.partitions)):
+        entries: list[Entry | Mark] = []
+        now, app = rng.randrange(2) if style is TIGHT else rng.randrange(-8, 6), 0
+        for _ in range(rng.choice(style.sizes)):
+            now, app = now + rng.choice(style.forward), app + rng.choice((0, 1, 2, 3))
+            if rng.random() < 0.12:
+                entries.append(Mark(now + rng.randrange(-4, 4)))
+            t = now - rng.choice((*style.back, lateness, lateness))
+            entries.append(Entry(t, rng.choice(style.keys), rng.choice((*range(6), None)), app))
+        partitions.append(entries)
+    return Source(name, partitions, lateness, future=rng.choice((2**61, 2**61, 3)))
+
+
+def make_case(name: str, seed: int) -> Case:
+    rng = random.Random(f"{name} {seed}")
+    style = rng.choice((WIDE, WIDE, TIGHT))
+    kinds, first, second = PLANS[name]
+    sources = [make_source(kind, rng, style) for kind in kinds]
+    flows = [first(rng)] + ([second(rng)] if second else [])
+    case = Case(name, seed, sources, flows, rng.choice((1, 2)), fanout=rng.choice((2, 2, 3, 8)), slot=rng.choice((1, 1, 3, 8, 50)))
+    case.cuts = make_cuts(case, rng, style)
+    return case
+
+
+def make_cuts(case: Case, rng: random.Random, style: Style) -> list[EpochCut]:
+    """Some epochs of either flow, then everything that is left, then an empty epoch, in which F may be the end of input."""
+    age = [rng.choice(("headers", "headers", "previous", "older")) for _ in case.flows]
+    cuts = []
+    for _ in range(rng.randint(*style.epochs)):
+        flow = rng.randrange(len(case.flows))
+        cuts.append(an_epoch(case, rng, flow, age[flow], style.counts))
+    drain = rng.random() < 0.3
+    for flow in range(len(case.flows)):
+        cuts.append(an_epoch(case, rng, flow, age[flow], (ALL,)))
+        cuts.append(an_epoch(case, rng, flow, "headers", (ALL,), drain=drain and flow == 0))
+    return cuts
+
+
+def an_epoch(case: Case, rng: random.Random, flow: int, age: str, counts: tuple[int, ...], *, drain: bool = False) -> EpochCut:
+    inputs = {s.name: len(s.partitions) for s in case.sources} if flow == 0 else {"topic": case.topic_partitions}
+
+    def cut() -> dict[str, SourceCut]:
+        return {name: a_cut(rng, n, age, counts, drain, of_flow=flow == 1) for name, n in inputs.items()}
+
+    sources = cut()
+    lost = cut() if rng.random() < 0.1 else None
+    return EpochCut(flow, sources, lost, rng.choice((1, 1, 2, 3)), rng.choice((1, 1, 2, 3)))
+
+
+def a_cut(rng: random.Random, n: int, age: str, counts: tuple[int, ...], drain: bool, of_flow: bool) -> SourceCut:
+    if drain:
+        return SourceCut((ALL,) * n, frozenset(range(n)), marks=tuple((p, FOREVER) for p in range(n)), age=age)
+    marks = tuple((p, rng.choice((*range(20), FOREVER))) for p in range(n) if not of_flow and rng.random() < 0.03)
+    idle = frozenset(p for p in range(n) if not of_flow and rng.random() < 0.15)
+    see = frozenset(p for p in range(n) if counts == (ALL,) or of_flow or rng.random() < 0.5)
+    return SourceCut(tuple(rng.choice(counts) for _ in range(n)), see, idle, marks, age)

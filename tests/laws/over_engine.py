@@ -1,0 +1,349 @@
+"""Runs cases on the real engine, in this process: log, epochs, decisions, state files, delivery, recovery.
+
+What a case says of epochs is taken over: how much is read, when an attempt is lost, how many buckets there are. Marks are the
+engine's own; they are read back from its decisions, and the specification gets the same ones.
+"""
+
+import random
+import shutil
+import tempfile
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from penstock import Flow, Tumbling, agg
+from penstock.core.time import FixedClock
+from penstock.engine.assemble import targets
+from penstock.engine.driver import Driver, Means
+from penstock.engine.opening import Wish
+from penstock.flow.analyzer import NoAnalyzer
+from penstock.flow.resolve import resolve
+from penstock.flow.stream import Stream
+from penstock.log.memory import MemoryLog
+from penstock.log.port import EVENT_TIME, ORIGIN, End, Topic, TopicSpec
+from penstock.storage.local import LocalStorage
+
+from .cases import Case, EpochCut, Node
+from .law import Outcome, Output
+from .reference.log import EngineMark, Entry, Mark, Source
+from .reference.steps import Join, Slim, Union, Where, Window
+
+POINTS = ("after_open", "after_run", "before_decide", "after_decide", "after_sweep", "view.rows", "topic.appended")
+TYPED = "key string, val long, at timestamp"
+
+
+class Crash(BaseException):
+    """The process is gone."""
+
+
+class Partly:
+    """A topic of which only some partitions have been found yet."""
+
+    def __init__(self, topic: Topic, seen: set[int]) -> None:
+        self._topic, self._seen = topic, seen
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._topic, name)
+
+    def ends(self) -> dict[int, End]:
+        return {p: end for p, end in self._topic.ends().items() if p in self._seen}
+
+
+class PartlySeenLog:
+    def __init__(self, log: MemoryLog) -> None:
+        self.log = log
+        self.seen: dict[str, set[int]] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.log, name)
+
+    def topic(self, name: str) -> Any:
+        topic = self.log.topic(name)
+        return Partly(topic, self.seen[name]) if name in self.seen else topic
+
+
+@dataclass(frozen=True)
+class OverEngine:
+    """An implementation of cases. `headers`: whether frame headers know the stream's time."""
+
+    headers: bool = True
+    crashes: bool = True
+
+    def __call__(self, case: Case) -> Outcome:
+        directory = Path(tempfile.mkdtemp(prefix="penstock-law-"))
+        try:
+            return Run(self, case, directory).outcome()
+        finally:
+            shutil.rmtree(directory)
+
+
+def prepared(case: Case) -> Case:
+    """The case as a log can hold it: marks take no offset, and one that is refused at the door is left out."""
+    return replace(case, sources=[_prepared(s) for s in case.sources])
+
+
+def _prepared(source: Source) -> Source:
+    partitions: list[list[Entry | Mark]] = []
+    for p, entries in enumerate(source.partitions):
+        kept: list[Entry | Mark] = []
+        rows = appended = 0
+        for e in entries:
+            if isinstance(e, Mark):
+                if e.T <= appended + source.future:
+                    kept.append(e)
+                continue
+            kept.append(e._replace(pos=(source.name, p, rows)))
+            rows, appended = rows + 1, e.app
+        partitions.append(kept)
+    return replace(source, partitions=partitions)
+
+
+class Run:
+    def __init__(self, how: OverEngine, case: Case, directory: Path) -> None:
+        self.how, self.case, self.directory = how, case, directory
+        self.rng = random.Random(f"engine {case.name} {case.seed}")
+        self.clock = FixedClock(0)
+        self.log = PartlySeenLog(MemoryLog(self.clock))
+        for source in case.sources:
+            self._fill(source)
+        self.flows = [One(self, i, nodes) for i, nodes in enumerate(case.flows)]
+
+    def _fill(self, source: Source) -> None:
+        time = "at" if self.how.headers else None
+        spec = TopicSpec(source.name, len(source.partitions), _schema(), time)
+        topic = self.log.create(replace(spec, future=_span(source.future)))
+        self.log.seen[source.name] = set()
+        for p, entries in enumerate(source.partitions):
+            self.clock.set(0)
+            for group in self._grouped(entries):
+                if isinstance(group, Mark):
+                    topic.append(p, None, mark=group.T)
+                else:
+                    self.clock.set(max(self.clock.now(), group[0].app))
+                    topic.append(p, _batch(group))
+
+    def _grouped(self, entries: Sequence[Entry | Mark]) -> list[Mark | list[Entry]]:
+        """Frames: rows of one append time may share one."""
+        out: list[Mark | list[Entry]] = []
+        for e in entries:
+            if isinstance(e, Mark):
+                out.append(e)
+            elif out and isinstance(out[-1], list) and out[-1][0].app == e.app and self.rng.random() < 0.7:
+                out[-1].append(e)
+            else:
+                out.append([e])
+        return out
+
+    def outcome(self) -> Outcome:
+        for cut in self.case.cuts:
+            self.flows[cut.flow].epoch(cut)
+        for number, flow in enumerate(self.flows):
+            for source in self.case.sources if number == 0 else ():
+                self.log.seen[source.name] = set(range(len(source.partitions)))
+            flow.until_quiet()
+        outcome = Outcome()
+        for flow in self.flows:
+            flow.tell(outcome)
+        return outcome
+
+
+class One:
+    """One flow under a driver that comes and goes."""
+
+    def __init__(self, run: Run, number: int, nodes: list[Node]) -> None:
+        self.run, self.number, self.nodes = run, number, nodes
+        self.marks: dict[str, list[EngineMark]] = {}
+        self.crash_at: str | None = None
+        self.buckets = 1
+        flow = self._build()
+        self.plan = resolve(flow, NoAnalyzer())
+        self.storage = LocalStorage(str(run.directory / f"flow{number}"), sync=False)
+        self.driver: Driver | None = None
+        self.noted = -1
+
+    def _build(self) -> Flow:
+        flow = Flow(f"flow{self.number}")
+        streams: dict[str, Stream] = {}
+        if self.number == 0:
+            for s in self.run.case.sources:
+                lateness = f"{s.lateness} us"
+                streams[s.name] = flow.stream(s.name, TYPED, time="at", lateness=lateness, idle="5 us")
+        else:
+            streams["topic"] = flow.stream(f"out-0-{self.run.case.flows[0][-1].name}", "key string, val long")
+        for node in self.nodes:
+            ins = [streams[i.removesuffix(".late")].late if i.endswith(".late") else streams[i] for i in node.inputs]
+            streams[node.name] = built(node, ins)
+            partitions = self.run.case.topic_partitions if node is self.nodes[-1] else 1
+            streams[node.name].to(f"out-{self.number}-{node.name}", key="key", partitions=partitions)
+            late_read = any(i == f"{node.name}.late" for other in self.nodes for i in other.inputs)
+            if isinstance(node.step, Window) and node.step.late == "divert" and not late_read:
+                streams[node.name].late.to(f"late-{self.number}-{node.name}")
+        return flow
+
+    def start(self) -> Driver:
+        if self.driver is None:
+            make = targets(self.run.log, self.storage, self.run.directory / "views", self._fail)
+            means = Means(self.run.log, self.storage, make, buckets=self.buckets, clock=self.run.clock, fail=self._fail)
+            self.driver = Driver(self.plan, means)
+            self.driver.start()
+        return self.driver
+
+    def _fail(self, point: str) -> None:
+        if point == self.crash_at:
+            self.crash_at = None
+            raise Crash
+
+    def epoch(self, cut: EpochCut) -> None:
+        self.run.clock.set(self.run.clock.now() + self.run.rng.choice((0, 1, 3, 10)))
+        if cut.buckets != self.buckets:
+            self.stop()
+            self.buckets = cut.buckets
+        for name, c in cut.sources.items() if self.number == 0 else ():
+            self.run.log.seen[name] |= c.see
+        if cut.lost and self.run.how.crashes:
+            self.crash_at = self.run.rng.choice(POINTS)
+            try:
+                self._try(cut.lost)
+            except Crash:
+                self.note()
+                self.stop()
+            self.crash_at = None
+        self._try(cut.sources)
+
+    def _try(self, cuts: Mapping[str, Any]) -> None:
+        def rows(source: str, partition: int, there: int) -> int:
+            chosen = next(iter(cuts.values())) if self.number else cuts[source]
+            return int(min(there, chosen.counts[partition]))
+
+        self.start().epoch(Wish(cut=rows))
+        self.note()
+
+    def until_quiet(self) -> None:
+        while self.start().epoch(Wish()):
+            self.note()
+
+    def note(self) -> None:
+        """The marks of every decision, before it is swept."""
+        for epoch in self.start().decisions.epochs() if self.driver else ():
+            if epoch > self.noted:
+                decision = self.driver.decisions.read(epoch)  # type: ignore[union-attr]
+                for m in decision.marks:
+                    self.marks.setdefault(m.source, []).append(EngineMark(m.partition, m.offset, m.time))
+                self.noted = epoch
+
+    def stop(self) -> None:
+        if self.driver:
+            self.driver.release()
+            self.driver = None
+
+    def tell(self, outcome: Outcome) -> None:
+        last = self.start().last
+        fates = last.fates if last else {}
+        for source in self.run.case.sources if self.number == 0 else ():
+            outcome.implausible[source.name] = fates.get(source.name, {}).get("implausible", 0)
+            outcome.marks[source.name] = [_by_entry(m, source) for m in self.marks.get(source.name, [])]
+        for node in self.nodes:
+            out = outcome.nodes[f"{self.number}/{node.name}"] = Output()
+            if not isinstance(node.step, Slim | Union):
+                counts = Counter(fates.get(node.name, {}))
+                del counts["in"]
+                out.fates = counts
+            out.rows = [(r[EVENT_TIME], r["key"], value(node, r), r[ORIGIN]) for r in self._written(f"out-{self.number}-{node.name}")]
+            out.late = [r[ORIGIN] for r in self._late(node)]
+        self.stop()
+
+    def _late(self, node: Node) -> list[dict[str, Any]]:
+        """The rows a node diverted: written out, or found in the flow's own late topic."""
+        name = f"late-{self.number}-{node.name}"
+        if name in self.run.log.topics():
+            return self._written(name)
+        letters = f"flow{self.number}.late"
+        if letters in self.run.log.topics():
+            return [r for r in self._written(letters) if r["step"] == node.name]
+        return []
+
+    def _written(self, topic: str) -> list[dict[str, Any]]:
+        found = self.run.log.topic(topic)
+        rows = [row for p in found.ends() for chunk in found.read(p) for row in chunk.rows.to_pylist()]
+        for row in rows:
+            row[EVENT_TIME] = _us(row[EVENT_TIME])
+        return rows
+
+
+def _by_entry(mark: EngineMark, source: Source) -> EngineMark:
+    """Row offsets as places among entries: a mark stands before the row of that offset."""
+    entries = source.partitions[mark.partition]
+    places = [k for k, e in enumerate(entries) if isinstance(e, Entry)]
+    return mark._replace(offset=places[mark.offset] if mark.offset < len(places) else len(entries))
+
+
+def built(node: Node, ins: list[Stream]) -> Stream:
+    step, name = node.step, node.name
+    match step:
+        case Where():
+            return ins[0].where("key <> 'c'", name=name)
+        case Slim():
+            return ins[0].map_arrow(_slim, "key string, val long", name=name)
+        case Union():
+            left, right = _narrow(node, ins)
+            return left.union(right, name=name)
+        case Join():
+            left, right = _narrow(node, ins)
+            within = (f"{step.lo} us", f"{step.hi} us")
+            return left.join(right, on="key", within=within, how=step.how, late=step.late, name=name)
+        case Window():
+            windowed = ins[0].window(Tumbling(f"{step.size} us"), by="key", late=step.late)
+            return windowed.agg(n=agg.count(), total=agg.sum("val"), name=name)
+
+
+def _narrow(node: Node, ins: list[Stream]) -> list[Stream]:
+    """Each input under a name of its own, with key and val alone."""
+    return [s.map_arrow(_key_and_val, "key string, val long", name=f"{node.name}-{i}") for i, s in enumerate(ins)]
+
+
+def _key_and_val(rows: pa.Table) -> pa.Table:
+    return rows.select(["key", "val"])
+
+
+def _slim(rows: pa.Table) -> pa.Table:
+    names = [n for n in rows.column_names if n not in ("key", "at", "window_start", "window_end", "revision")]
+    values = [sum(v or 0 for v in row.values()) for row in rows.select(names).to_pylist()]
+    return pa.table({"key": rows.column("key"), "val": pa.array(values, pa.int64())})
+
+
+def value(node: Node, row: dict[str, Any]) -> Any:
+    if isinstance(node.step, Window):
+        return (row["n"], row["total"])
+    if isinstance(node.step, Join):
+        (other,) = [n for n in row if n.endswith("_val")]
+        return (row["val"], row[other])
+    return row["val"]
+
+
+def _schema() -> Any:
+    from penstock.core.schema import Schema
+
+    return Schema.of(TYPED)
+
+
+def _span(us: int) -> Any:
+    from datetime import timedelta
+
+    return timedelta(microseconds=us) if us < 2**60 else timedelta(days=300_000)
+
+
+def _batch(entries: list[Entry]) -> pa.RecordBatch:
+    columns = [[e.key for e in entries], [e.val for e in entries], [e.t for e in entries]]
+    arrays = [pa.array(c, t) for c, t in zip(columns, (pa.string(), pa.int64(), pa.int64()), strict=True)]
+    arrays[2] = arrays[2].cast(pa.timestamp("us", tz="UTC"))
+    return pa.RecordBatch.from_arrays(arrays, schema=_schema().arrow)
+
+
+def _us(value: Any) -> int:
+    from penstock.core.time import micros
+
+    return micros(value)

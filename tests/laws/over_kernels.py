@@ -1,0 +1,217 @@
+"""Runs cases on the kernels alone, with their state in memory."""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.core.change import POSITION, TIME, WATERMARK
+from penstock.core.time import NEVER
+from penstock.kernels.joins import JoinKernel
+from penstock.kernels.judging import watermarks
+from penstock.kernels.memory import MemoryRunner, Ran
+from penstock.kernels.port import Fates, Kernel
+from penstock.kernels.rowwise import as_input, keep_where, with_columns
+from penstock.kernels.windows import WindowKernel
+
+from .cases import Case, EpochCut, Node, SourceCut
+from .law import Outcome, Output, hold
+from .reading import ROWS, Reading, Stamp
+from .reference.log import Entry, Mark, Source
+from .reference.steps import Join, Slim, Union, Where, Window, double, text
+
+STREAM = pa.schema([("key", pa.string()), ("val", pa.int64())])
+TIMESTAMP = pa.timestamp("us", tz="UTC")
+CENTS = pa.decimal128(10, 2)
+FULL = pa.schema([*STREAM, ("dbl", pa.float64()), ("cents", CENTS), ("txt", pa.string()), ("even", pa.bool_())])
+
+
+@dataclass(frozen=True)
+class Aggregate:
+    name: str
+    function: Any
+    column: str | None
+    type: pa.DataType
+
+
+COUNT_AND_SUM = (Aggregate("n", "count", None, pa.int64()), Aggregate("total", "sum", "val", pa.int64()))
+EVERY = (
+    Aggregate("n", "count", None, pa.int64()),
+    Aggregate("known", "count", "val", pa.int64()),
+    Aggregate("total", "sum", "val", pa.int64()),
+    Aggregate("mean", "avg", "val", pa.float64()),
+    Aggregate("least", "min", "val", pa.int64()),
+    Aggregate("most", "max", "val", pa.int64()),
+    Aggregate("total_dbl", "sum", "dbl", pa.float64()),
+    Aggregate("mean_dbl", "avg", "dbl", pa.float64()),
+    Aggregate("least_dbl", "min", "dbl", pa.float64()),
+    Aggregate("most_dbl", "max", "dbl", pa.float64()),
+    Aggregate("total_cents", "sum", "cents", pa.decimal128(20, 2)),
+    Aggregate("least_cents", "min", "cents", CENTS),
+    Aggregate("most_cents", "max", "cents", CENTS),
+    Aggregate("least_txt", "min", "txt", pa.string()),
+    Aggregate("most_txt", "max", "txt", pa.string()),
+    Aggregate("least_even", "min", "even", pa.bool_()),
+    Aggregate("most_even", "max", "even", pa.bool_()),
+)
+Runner = Callable[..., MemoryRunner]
+
+
+@dataclass(frozen=True)
+class OverKernels:
+    """An implementation of cases. Its parts can be replaced, to see that a wrong one is caught."""
+
+    window: Callable[..., Kernel] = WindowKernel
+    join: Callable[..., Kernel] = JoinKernel
+    runner: Runner = MemoryRunner
+    stamp: Stamp = watermarks
+
+    def __call__(self, case: Case) -> Outcome:
+        topic = Source("topic", [[] for _ in range(case.topic_partitions)], lateness=None)
+        flows = [FlowRun(self, case, nodes, case.sources if i == 0 else [topic], f"{i}/") for i, nodes in enumerate(case.flows)]
+        for cut in case.cuts:
+            written = flows[cut.flow].epoch(cut)
+            if cut.flow == 0 and len(flows) > 1:
+                write(topic, *written)
+        outcome = Outcome()
+        for flow in flows:
+            outcome.nodes |= flow.outputs
+            outcome.marks |= {name: r.marks for name, r in flow.readings.items()}
+            outcome.implausible |= {name: r.implausible for name, r in flow.readings.items()}
+        return outcome
+
+    def kernel(self, step: Window | Join, slot: int) -> Kernel:
+        if isinstance(step, Window):
+            aggregates = EVERY if step.every_aggregate else COUNT_AND_SUM
+            fields = [("key", pa.string()), ("window_start", TIMESTAMP), ("window_end", TIMESTAMP)]
+            output = pa.schema([*fields, *((a.name, a.type) for a in aggregates), ("revision", pa.int64())])
+            return self.window(["key"], step.size, aggregates, step.late, FULL if step.every_aggregate else STREAM, output)
+        output = pa.schema([*STREAM, ("other", pa.int64())])
+        right = [("other", "val")]
+        return self.join(["key"], step.lo, step.hi, step.how, step.late, STREAM, STREAM, right, output, slot_us=slot)
+
+
+class FlowRun:
+    """One flow: where it is in its sources, its kernels' state, the frontier each node announced, what came out."""
+
+    def __init__(self, parts: OverKernels, case: Case, nodes: list[Node], sources: list[Source], prefix: str) -> None:
+        self.nodes, self.prefix = nodes, prefix
+        self.readings = {s.name: Reading(s, parts.stamp) for s in sources}
+        keyed = [n for n in nodes if isinstance(n.step, Window | Join)]
+        self.kernels = {n.name: parts.kernel(n.step, case.slot) for n in keyed}
+        self.runners = {name: parts.runner(k, fanout=case.fanout) for name, k in self.kernels.items()}
+        self.frontiers = {n.name: NEVER for n in nodes}
+        self.outputs = {prefix + n.name: Output() for n in nodes}
+
+    def epoch(self, cut: EpochCut) -> tuple[pa.Table, int]:
+        """Runs an epoch, after one that is lost if the cut says so; gives the last node's rows and its F."""
+        for runner in self.runners.values():
+            runner.rebucket(cut.buckets)
+        if cut.lost:
+            Attempt(self, cut.lost, cut.slices).run()
+        attempt = Attempt(self, cut.sources, cut.slices)
+        attempt.run()
+        self.readings = attempt.readings
+        for name, ran in attempt.ran.items():
+            self.runners[name].commit(ran)
+        for node in self.nodes:
+            self._take(node, attempt)
+        last = self.nodes[-1].name
+        return attempt.rows[last], self.frontiers[last]
+
+    def _take(self, node: Node, attempt: "Attempt") -> None:
+        out, F = self.outputs[self.prefix + node.name], attempt.fs[node.name]
+        rows = attempt.rows[node.name]
+        below = [r for r in rows.select([TIME, WATERMARK]).to_pylist() if max(r[TIME], r[WATERMARK]) < self.frontiers[node.name]]
+        hold(not below, "row below the frontier announced before", node.name, below, self.frontiers[node.name])
+        hold(self.frontiers[node.name] <= F, "frontier goes back", node.name)
+        self.frontiers[node.name] = F
+        out.rows += [(r[TIME], r["key"], value(node, r), r[POSITION]) for r in rows.to_pylist()]
+        out.late += attempt.late[node.name][POSITION].to_pylist()
+        out.fates.update(attempt.fates[node.name])
+
+
+class Attempt:
+    """One try at an epoch: changes nothing of the flow it is made for."""
+
+    def __init__(self, flow: FlowRun, cuts: dict[str, SourceCut], slices: int) -> None:
+        self.flow, self.cuts, self.slices = flow, cuts, slices
+        self.readings = {name: r.copy() for name, r in flow.readings.items()}
+        self.rows: dict[str, pa.Table] = {}
+        self.late: dict[str, pa.Table] = {}
+        self.fs: dict[str, int] = {}
+        self.fates: dict[str, Fates] = {}
+        self.ran: dict[str, Ran] = {}
+
+    def run(self) -> None:
+        for name, reading in self.readings.items():
+            self.rows[name], self.fs[name] = reading.epoch(self.cuts[name])
+        for node in self.flow.nodes:
+            tables = [self.late[i.removesuffix(".late")] if i.endswith(".late") else self.rows[i] for i in node.inputs]
+            fs = [self.fs[i.removesuffix(".late")] for i in node.inputs]
+            self._step(node, tables, fs)
+
+    def _step(self, node: Node, tables: list[pa.Table], fs: list[int]) -> None:
+        name, step = node.name, node.step
+        self.late[name], self.fates[name], self.fs[name] = tables[0].slice(0, 0), Counter(), min(fs)
+        if isinstance(step, Where):
+            self.rows[name], self.fates[name] = keep_where(tables[0], pc.not_equal(tables[0]["key"], "c"))
+        elif isinstance(step, Slim):
+            self.rows[name] = with_columns(tables[0], [("key", tables[0]["key"]), ("val", slim(tables[0]))])
+        elif isinstance(step, Union):
+            self.rows[name] = pa.concat_tables([as_input(t, i).select(ROWS.names) for i, t in enumerate(tables)])
+        else:
+            self._keyed(node, tables, fs)
+
+    def _keyed(self, node: Node, tables: list[pa.Table], fs: list[int]) -> None:
+        if isinstance(node.step, Window) and node.step.every_aggregate:
+            tables = [full(tables[0])]
+        ran = self.flow.runners[node.name].run([sliced(t, self.slices) for t in tables], fs)
+        self.ran[node.name], self.rows[node.name], self.fates[node.name] = ran, ran.rows, ran.fates
+        self.fs[node.name] = self.flow.kernels[node.name].frontier(fs)
+        late = [t for t in ran.late if t is not None]
+        if late:
+            self.late[node.name] = pa.concat_tables(late)
+
+
+def sliced(table: pa.Table, slices: int) -> list[pa.Table]:
+    size = -(-table.num_rows // slices) or 1
+    return [table.slice(at, size) for at in range(0, max(table.num_rows, 1), size)]
+
+
+def full(rows: pa.Table) -> pa.Table:
+    """All kinds of columns, made from val."""
+    vals = rows["val"].to_pylist()
+    makers: dict[str, Callable[[int], Any]] = {
+        "dbl": double,
+        "cents": lambda v: Decimal(v).scaleb(-2),
+        "txt": text,
+        "even": lambda v: v % 2 == 0,
+    }
+    for name, make in makers.items():
+        rows = rows.append_column(FULL.field(name), pa.array([None if v is None else make(v) for v in vals], FULL.field(name).type))
+    return rows
+
+
+def slim(rows: pa.Table) -> pa.Array:
+    columns = [name for name in ("n", "total", "val", "other") if name in rows.column_names]
+    return pa.array([sum(v or 0 for v in row.values()) for row in rows.select(columns).to_pylist()], pa.int64())
+
+
+def value(node: Node, row: dict[str, Any]) -> Any:
+    if isinstance(node.step, Window):
+        return tuple(row[a.name] for a in (EVERY if node.step.every_aggregate else COUNT_AND_SUM))
+    return (row["val"], row["other"]) if isinstance(node.step, Join) else row["val"]
+
+
+def write(topic: Source, rows: pa.Table, F: int) -> None:
+    """Rows in order, then the frontier the epoch used as a mark; a row keeps its position, and its W if unjudged."""
+    for r in sorted(rows.to_pylist(), key=lambda r: (r[TIME], r[POSITION])):
+        p = sum(map(ord, r["key"] or "")) % len(topic.partitions)
+        topic.partitions[p].append(Entry(r[TIME], r["key"], r["val"], 0, r[POSITION], r[WATERMARK]))
+    for partition in topic.partitions:
+        partition.append(Mark(F))

@@ -1,0 +1,152 @@
+"""Every step by its definition: from all rows, the watermark each had, and the frontier at the end."""
+
+import math
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Any
+
+from .values import FOREVER, NEVER, Row, settle
+
+
+@dataclass(frozen=True)
+class Where:
+    """Keeps rows whose key is there and not c."""
+
+
+@dataclass(frozen=True)
+class Slim:
+    """Whatever the value is, it becomes one integer."""
+
+
+@dataclass(frozen=True)
+class Union:
+    pass
+
+
+@dataclass(frozen=True)
+class Window:
+    size: int
+    late: str = "divert"
+    every_aggregate: bool = False  # else the number of rows and the sum of val
+
+
+@dataclass(frozen=True)
+class Join:
+    lo: int
+    hi: int
+    how: str = "inner"
+    late: str = "divert"
+
+
+Step = Where | Slim | Union | Window | Join
+
+
+@dataclass
+class Result:
+    rows: list[Row]
+    late: list[Row] = field(default_factory=list)
+    fates: Counter[str] = field(default_factory=Counter)
+    frontier: int = NEVER
+
+
+def where(s: Where, ins: list[list[Row]], fs: list[int]) -> Result:
+    kept = [r for r in ins[0] if r.key is not None and r.key != "c"]
+    return Result(kept, fates=Counter(passed=len(kept), filtered=len(ins[0]) - len(kept)), frontier=fs[0])
+
+
+def slim(s: Slim, ins: list[list[Row]], fs: list[int]) -> Result:
+    return Result([r._replace(val=integer(r.val)) for r in ins[0]], frontier=fs[0])
+
+
+def integer(val: Any) -> int:
+    return val if isinstance(val, int) else sum(map(integer, val or ()))
+
+
+def union(s: Union, ins: list[list[Row]], fs: list[int]) -> Result:
+    return Result([r._replace(pos=(r.pos, i)) for i, rows in enumerate(ins) for r in rows], frontier=min(fs))
+
+
+def judged(late: str, rows: list[Row], on_time: Callable[[Row], bool]) -> tuple[list[Row], list[Row], Counter[str]]:
+    taken, refused = [r for r in rows if on_time(r)], [r for r in rows if not on_time(r)]
+    fates = Counter({"on time": len(taken), "diverted" if late == "divert" else "ignored": len(refused)})
+    return taken, refused if late == "divert" else [], fates
+
+
+def window(s: Window, ins: list[list[Row]], fs: list[int]) -> Result:
+    def start(r: Row) -> int:
+        return math.floor(r.t / s.size) * s.size
+
+    taken, late, fates = judged(s.late, ins[0], lambda r: start(r) + s.size > r.W)
+    groups: dict[tuple[str | None, int], list[Any]] = {}
+    for r in taken:
+        groups.setdefault((r.key, start(r)), []).append(r.val)
+    value = every_aggregate if s.every_aggregate else lambda vals: (len(vals), total(vals))
+    rows = [Row(w + s.size - 1, k, value(vals), ("window", k, w)) for (k, w), vals in groups.items() if w + s.size <= fs[0]]
+    return Result(rows, late, fates, fs[0])
+
+
+def total(vals: list[Any]) -> Any:
+    known = [v for v in vals if v is not None]
+    return sum(known) if known else None
+
+
+def every_aggregate(vals: list[int | None]) -> tuple[Any, ...]:
+    """count of rows and values; sum, avg, min, max of whole numbers, doubles and decimals; min and max of text and truth."""
+    known = [v for v in vals if v is not None]
+    doubles, cents = [double(v) for v in known], [Decimal(v).scaleb(-2) for v in known]
+
+    def of(f: Callable[[list[Any]], Any], values: list[Any]) -> Any:
+        return f(values) if values else None
+
+    truths = [v % 2 == 0 for v in known]
+    return (
+        *(len(vals), len(known), of(sum, known), of(mean, known), of(min, known), of(max, known)),
+        *(of(sum, doubles), of(mean, doubles), of(least, doubles), of(greatest, doubles)),
+        *(of(sum, cents), of(min, cents), of(max, cents)),
+        *(of(min, [text(v) for v in known]), of(max, [text(v) for v in known]), of(min, truths), of(max, truths)),
+    )
+
+
+def mean(values: list[Any]) -> Any:
+    return sum(values) / len(values)
+
+
+def double(v: int) -> float:
+    return math.nan if v == 5 else v / 4
+
+
+def text(v: int) -> str:
+    return "é" * (v % 3) + chr(ord("a") + v % 7)
+
+
+def least(doubles: list[float]) -> float:
+    return min(doubles, key=lambda x: (math.isnan(x), x))
+
+
+def greatest(doubles: list[float]) -> float:
+    return max(doubles, key=lambda x: (math.isnan(x), x))
+
+
+def join(s: Join, ins: list[list[Row]], fs: list[int]) -> Result:
+    (lefts, late, fates), (rights, late2, fates2) = (judged(s.late, rows, lambda r: r.t >= r.W) for rows in ins)
+    out = []
+    for left in map(settle, lefts):
+        partners = [r for r in rights if left.key is not None and left.key == r.key and s.lo <= r.t - left.t <= s.hi]
+        out += [Row(max(left.t, r.t), left.key, (left.val, r.val), ("pair", left.pos, r.pos)) for r in partners]
+        if s.how == "left" and not partners and fs[1] > left.t + s.hi:
+            out.append(Row(left.t, left.key, (left.val, None), ("pair", left.pos, None)))
+    return Result(out, late + late2, fates + fates2, later(min(fs), -max(s.hi, 0) if s.how == "left" else 0))
+
+
+def later(F: int, by: int) -> int:
+    """What is endless stays so."""
+    return F if F in (NEVER, FOREVER) else F + by
+
+
+DEFINITIONS: dict[type, Callable[..., Result]] = {Where: where, Slim: slim, Union: union, Window: window, Join: join}
+
+
+def specify(step: Step, ins: list[list[Row]], fs: list[int]) -> Result:
+    return DEFINITIONS[type(step)](step, ins, fs)

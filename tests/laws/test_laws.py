@@ -1,0 +1,60 @@
+"""Any cut, any buckets, any crash: rows, fates and frontiers are those of the specification.
+
+PENSTOCK_LAW_SEED moves the cases that are tried; a failure prints its seed and the smallest case that was found.
+"""
+
+import os
+
+import numpy as np
+import pytest
+
+from penstock.core.hashing import Hashes
+from penstock.kernels import joins, windows
+
+from .cases import PLANS, make_case
+from .law import Broken, Implementation, check
+from .over_kernels import OverKernels
+from .shrink import breaks, shrink
+
+FIRST = int(os.environ.get("PENSTOCK_LAW_SEED", "0"))
+KERNELS = ("tumbling", "join-inner", "join-left")
+CHAINS = tuple(name for name in PLANS if name not in KERNELS)
+BLOCK = 250
+KERNELS_ALONE = OverKernels()
+
+
+def law_holds(name: str, seeds: range, implementation: Implementation = KERNELS_ALONE) -> None:
+    for seed in seeds:
+        case = make_case(name, seed)
+        try:
+            check(case, implementation)
+        except Broken:
+            small = shrink(case, implementation)
+            pytest.fail(f"{small}\n{breaks(small, implementation)}")
+
+
+@pytest.mark.parametrize("block", range(4))
+@pytest.mark.parametrize("name", KERNELS)
+def test_any_cut_gives_what_the_specification_says(name: str, block: int) -> None:
+    law_holds(name, range(FIRST + block * BLOCK, FIRST + (block + 1) * BLOCK))
+
+
+@pytest.mark.parametrize("name", CHAINS)
+def test_chains_of_steps_give_what_the_specification_says(name: str) -> None:
+    law_holds(name, range(FIRST, FIRST + 80))
+
+
+@pytest.mark.parametrize("name", ["tumbling", "join-inner", "join-left"])
+def test_keys_of_one_hash_are_still_different_keys(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def collide(columns: object, rows: int) -> Hashes:
+        return np.full(rows, 0x1234_5678_9ABC_DEF0, np.uint64)
+
+    monkeypatch.setattr(joins, "hash64", collide)
+    monkeypatch.setattr(windows, "hash64", collide)
+    law_holds(name, range(FIRST, FIRST + 60))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", PLANS)
+def test_the_laws_hold_over_many_more_cases(name: str) -> None:
+    law_holds(name, range(FIRST + 10_000, FIRST + 20_000))
