@@ -10,13 +10,15 @@ import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
 from penstock import Flow, Tumbling, agg
-from penstock.core.time import FixedClock
+from penstock.core.schema import Schema
+from penstock.core.time import FixedClock, micros
 from penstock.engine.assemble import targets
 from penstock.engine.driver import Driver, Means
 from penstock.engine.opening import Wish
@@ -93,7 +95,7 @@ def _prepared(source: Source) -> Source:
         rows = appended = 0
         for e in entries:
             if isinstance(e, Mark):
-                if e.T <= appended + source.future:
+                if appended + source.future >= e.T:
                     kept.append(e)
                 continue
             kept.append(e._replace(pos=(source.name, p, rows)))
@@ -175,13 +177,12 @@ class One:
         else:
             streams["topic"] = flow.stream(f"out-0-{self.run.case.flows[0][-1].name}", "key string, val long")
         for node in self.nodes:
-            ins = [streams[i.removesuffix(".late")].late if i.endswith(".late") else streams[i] for i in node.inputs]
-            streams[node.name] = built(node, ins)
+            streams[node.name] = built(node, [streams[i] for i in node.inputs])
             partitions = self.run.case.topic_partitions if node is self.nodes[-1] else 1
             streams[node.name].to(f"out-{self.number}-{node.name}", key="key", partitions=partitions)
-            late_read = any(i == f"{node.name}.late" for other in self.nodes for i in other.inputs)
-            if isinstance(node.step, Window) and node.step.late == "divert" and not late_read:
-                streams[node.name].late.to(f"late-{self.number}-{node.name}")
+            if isinstance(node.step, Window) and node.step.late == "divert":
+                streams[f"{node.name}.late"] = late = streams[node.name].late
+                late.to(f"late-{self.number}-{node.name}")
         return flow
 
     def start(self) -> Driver:
@@ -252,12 +253,14 @@ class One:
                 counts = Counter(fates.get(node.name, {}))
                 del counts["in"]
                 out.fates = counts
-            out.rows = [(r[EVENT_TIME], r["key"], value(node, r), r[ORIGIN]) for r in self._written(f"out-{self.number}-{node.name}")]
+            out.rows = [
+                (r[EVENT_TIME], r["key"], value(node, r), r[ORIGIN]) for r in self._written(f"out-{self.number}-{node.name}")
+            ]
             out.late = [r[ORIGIN] for r in self._late(node)]
         self.stop()
 
     def _late(self, node: Node) -> list[dict[str, Any]]:
-        """The rows a node diverted: written out, or found in the flow's own late topic."""
+        """The rows a node diverted: written out by a window, in the flow's own late topic from a join."""
         name = f"late-{self.number}-{node.name}"
         if name in self.run.log.topics():
             return self._written(name)
@@ -270,7 +273,7 @@ class One:
         found = self.run.log.topic(topic)
         rows = [row for p in found.ends() for chunk in found.read(p) for row in chunk.rows.to_pylist()]
         for row in rows:
-            row[EVENT_TIME] = _us(row[EVENT_TIME])
+            row[EVENT_TIME] = micros(row[EVENT_TIME])
         return rows
 
 
@@ -324,15 +327,11 @@ def value(node: Node, row: dict[str, Any]) -> Any:
     return row["val"]
 
 
-def _schema() -> Any:
-    from penstock.core.schema import Schema
-
+def _schema() -> Schema:
     return Schema.of(TYPED)
 
 
-def _span(us: int) -> Any:
-    from datetime import timedelta
-
+def _span(us: int) -> timedelta:
     return timedelta(microseconds=us) if us < 2**60 else timedelta(days=300_000)
 
 
@@ -341,9 +340,3 @@ def _batch(entries: list[Entry]) -> pa.RecordBatch:
     arrays = [pa.array(c, t) for c, t in zip(columns, (pa.string(), pa.int64(), pa.int64()), strict=True)]
     arrays[2] = arrays[2].cast(pa.timestamp("us", tz="UTC"))
     return pa.RecordBatch.from_arrays(arrays, schema=_schema().arrow)
-
-
-def _us(value: Any) -> int:
-    from penstock.core.time import micros
-
-    return micros(value)

@@ -45,6 +45,7 @@ class Dead(NamedTuple):
     offset: int
     reason: str
     value: bytes
+    appended: int
 
 
 @dataclass
@@ -105,7 +106,11 @@ def _read_piece(spec: SourceSpec, span: Range, chunks: list[Chunk], carry: int) 
     masks = {"in": inside, "dead": inside & ~rows.alive, "implausible": implausible, "passed": kept}
     fates: Fates = Counter({fate: int(mask.sum()) for fate, mask in masks.items()})
     reasons = rows.reasons | {int(i): _IMPLAUSIBLE for i in np.flatnonzero(implausible)}
-    dead = [Dead(int(offsets[i]), reason, _value(values, rows.table, i)) for i, reason in sorted(reasons.items()) if inside[i]]
+    dead = [
+        Dead(int(offsets[i]), reason, _value(values, rows.table, i), int(appended[i]))
+        for i, reason in sorted(reasons.items())
+        if inside[i]
+    ]
     out = _logical(spec, rows, stamps, span.partition)
     seen = rows.times[rows.alive & plausible]
     return Read(out if kept.all() else out.filter(pa.array(kept)), fates, dead, max(carry, int(seen.max())) if len(seen) else carry)

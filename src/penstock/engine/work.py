@@ -233,11 +233,15 @@ def split(blocks: Blocks, buckets: int) -> dict[int, Blocks]:
 def _letters(span: Range, topic: str, dead: list[Dead]) -> pa.Table:
     """Rows of the flow's dead topic: what could not be read, why, and where it is."""
     n = len(dead)
-    positions = [Position(topic, span.partition, offset).encode() for offset, _, _ in dead]
-    columns = [[span.step] * n, [r for _, r, _ in dead], [topic] * n, [span.partition] * n, [o for o, _, _ in dead]]
-    columns += [[None] * n, [None] * n, [v.decode("utf-8", "backslashreplace") for _, _, v in dead]]
+    where = [Position(topic, span.partition, d.offset) for d in dead]
+    columns = [
+        [span.step] * n,
+        [d.reason for d in dead],
+        *([getattr(w, a) for w in where] for a in ("topic", "partition", "offset")),
+    ]
+    columns += [[None] * n, [None] * n, [d.value.decode("utf-8", "backslashreplace") for d in dead]]
     table = pa.table([pa.array(c, f.type) for c, f in zip(columns, late_schema(), strict=True)], schema=late_schema().arrow)
-    return _system(table, [NEVER] * n, positions)
+    return _system(table, [d.appended for d in dead], [w.encode() for w in where])
 
 
 def _late_letters(step: str, rows: pa.Table) -> pa.Table:

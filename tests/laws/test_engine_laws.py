@@ -1,0 +1,47 @@
+"""The laws hold for the real engine: log, epochs, decisions, state files, delivery and recovery, with crashes at random points."""
+
+import os
+from dataclasses import replace
+
+import pytest
+
+from .cases import PLANS, Case, make_case
+from .law import Broken, check
+from .over_engine import OverEngine, prepared
+from .reference.steps import Window
+from .shrink import breaks, shrink
+
+FIRST = int(os.environ.get("PENSTOCK_LAW_SEED", "0"))
+
+
+def a_case(name: str, seed: int) -> Case:
+    """A case as a log can hold it, with the aggregates that the flows here have."""
+    case = prepared(make_case(name, seed))
+    flows = [
+        [n._replace(step=replace(n.step, every_aggregate=False)) if isinstance(n.step, Window) else n for n in f]
+        for f in case.flows
+    ]
+    return replace(case, flows=flows)
+
+
+def law_holds(name: str, seeds: range, engine: OverEngine) -> None:
+    for seed in seeds:
+        case = a_case(name, seed)
+        try:
+            check(case, engine)
+        except Broken:
+            small = shrink(case, engine)
+            pytest.fail(f"{small}\n{breaks(small, engine)}")
+
+
+@pytest.mark.parametrize("headers", [True, False], ids=["own-time", "other-time"])
+@pytest.mark.parametrize("name", PLANS)
+def test_the_engine_gives_what_the_specification_says(name: str, headers: bool) -> None:
+    law_holds(name, range(FIRST, FIRST + 12), OverEngine(headers))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("headers", [True, False], ids=["own-time", "other-time"])
+@pytest.mark.parametrize("name", PLANS)
+def test_the_engine_gives_it_over_many_more_cases(name: str, headers: bool) -> None:
+    law_holds(name, range(FIRST + 1_000, FIRST + 1_500), OverEngine(headers))
