@@ -23,7 +23,13 @@ def prune(steps: Sequence[plan.Step], outputs: Sequence[plan.Output]) -> tuple[p
         if isinstance(step.definition, plan.Join):
             needs[step.name] |= set(step.definition.on)
         _ask(step, by_name, needs)
-    return tuple(_narrowed(step, needs[step.name]) for step in steps)
+    made: dict[str, plan.Step] = {}
+    for step in steps:
+        if isinstance(step.definition, plan.Where):  # it looks at rows and leaves them as they are
+            made[step.name] = replace(step, schema=made[step.inputs[0]].schema)
+        else:
+            made[step.name] = _narrowed(step, needs[step.name])
+    return tuple(made.values())
 
 
 def _ask(step: plan.Step, steps: dict[str, plan.Step], needs: Needs) -> None:

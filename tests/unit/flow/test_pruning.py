@@ -13,7 +13,13 @@ def test_a_source_gives_what_is_read_and_its_time(shop):
     made = shop.plan()
     assert made.step("orders").definition.columns == ("user_id", "amount", "at")
     assert made.step("orders").schema.names == ["user_id", "amount", "at"]
-    assert made.step("where-orders").schema.names == ["user_id"]
+
+
+def test_where_passes_on_whatever_comes_in(shop):
+    shop.orders.where("amount > 1").window(MINUTE, by="user_id", late="ignore").agg(n=agg.count()).view("sales")
+    shop.orders.select("price").view("prices")
+    made = shop.plan()
+    assert made.step("where-orders").schema == made.step("orders").schema
 
 
 def test_diverted_rows_are_kept_whole(shop):
