@@ -21,7 +21,7 @@ from penstock.storage.port import Storage
 
 NOW = 1_700_000_000_000_000
 SPEC = TopicSpec("t", schema=Schema.of("id long, pad string, at timestamp"), time="at")
-SMALL_SEGMENT = 3_000
+SMALL_SEGMENT = 1_500
 
 
 def rows_of(ids: list[int]) -> pa.RecordBatch:
