@@ -15,7 +15,7 @@ demo: .venv/.locked java  ## a shop, live in the terminal, with a crash in the m
 
 test: lint java  ## everything that must hold before a change goes in
 	@$(BIN)/python -m penstock.engine.archive
-	$(BIN)/pytest $(QUICK) -m "not spark and not long" $(COVER)
+	COVERAGE_FILE=$(CURDIR)/.venv/.coverage $(BIN)/pytest $(QUICK) -m "not spark and not long" $(COVER)
 	$(BIN)/pytest tests -m "spark and not long"
 
 quick: .venv/.locked  ## the tests that need no JVM

@@ -1,0 +1,126 @@
+"""A flow whose own files are damaged recovers exactly or refuses; it never starts anew by itself. And it has one driver."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from penstock import Flow, FlowTest, Tumbling, agg
+from penstock.engine import state
+from penstock.errors import Held, LostRace, PenstockError
+
+pytestmark = pytest.mark.faults
+
+FIRST = [{"user": n % 3, "amount": n, "at": f"2024-01-15T10:00:{n:02d}Z"} for n in range(20)]
+SECOND = [{"user": n % 3, "amount": n, "at": f"2024-01-15T10:01:{n:02d}Z"} for n in range(20)]
+KINDS = {
+    "incarnation": "incarnation",
+    "newest decision": "epochs/*",
+    "state": "state/*/*",
+    "staged": "staged/*",
+}
+DAMAGE: dict[str, Callable[[Path], object]] = {
+    "emptied": lambda path: path.write_bytes(b""),
+    "cut in half": lambda path: path.write_bytes(path.read_bytes()[: path.stat().st_size // 2]),
+    "deleted": lambda path: path.unlink(),
+}
+
+
+def shop() -> Flow:
+    flow = Flow("shop")
+    orders = flow.stream("orders", "user long, amount long, at timestamp", time="at", lateness="1 second")
+    orders.window(Tumbling("1 minute"), by="user").agg(total=agg.sum("amount"), name="sales").view("sales")
+    return flow
+
+
+def totals(t: FlowTest) -> list[tuple[int, int]]:
+    return sorted((row["user"], row["total"]) for row in t.rows("sales"))
+
+
+def whole_run() -> list[tuple[int, int]]:
+    with shop().test() as t:
+        t.send("orders", *FIRST, *SECOND)
+        t.end()
+        return totals(t)
+
+
+def two_epochs(t: FlowTest) -> Path:
+    """The flow's directory after two epochs with open windows."""
+    t.send("orders", *FIRST)
+    t.epoch()
+    t.send("orders", *SECOND[:5])
+    t.epoch()
+    t.driver.release()
+    state._open.cache_clear()  # what another process would not have either
+    return t._directory / "flow"
+
+
+def goes_on(t: FlowTest) -> PenstockError | None:
+    """Starts again and reads the rest; the error if that is refused."""
+    try:
+        t.restart()
+        t.send("orders", *SECOND[5:])
+        t.end()
+    except PenstockError as error:
+        t._driver = None  # it never started: there is nothing to release
+        return error
+    return None
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_damaged_file_means_exact_recovery_or_refusal(kind: str, damage: str) -> None:
+    with shop().test() as t:
+        directory = two_epochs(t)
+        files = sorted(directory.glob(KINDS[kind]))
+        if kind == "staged" and not files:
+            pytest.fail("the epochs staged nothing: the test looks at nothing")
+        DAMAGE[damage](files[-1])
+        refused = goes_on(t)
+        assert refused.hint if refused else totals(t) == whole_run()
+
+
+def test_the_undamaged_flow_goes_on_exactly() -> None:
+    with shop().test() as t:
+        two_epochs(t)
+        assert goes_on(t) is None
+        assert totals(t) == whole_run()
+
+
+@pytest.mark.parametrize("at", range(0, 100, 7))
+def test_a_flipped_bit_in_the_newest_decision_is_refused(at: int) -> None:
+    with shop().test() as t:
+        path = sorted(two_epochs(t).glob("epochs/*"))[-1]
+        content = bytearray(path.read_bytes())
+        content[at * len(content) // 100] ^= 1
+        path.write_bytes(content)
+        assert path.name in str(goes_on(t))
+
+
+def test_a_second_driver_stops_and_says_who_holds_the_flow() -> None:
+    with shop().test() as t:
+        t.send("orders", *FIRST)
+        t.epoch()
+        second = type(t.driver)(t.plan, t.driver.means)
+        with pytest.raises(Held, match="already running") as refused:
+            second.start()
+        assert "held by process" in str(refused.value)
+        t.end()
+
+
+def test_of_two_drivers_that_both_believe_they_hold_the_flow_one_decides(monkeypatch: pytest.MonkeyPatch) -> None:
+    with shop().test() as t:
+        t.send("orders", *FIRST)
+        t.epoch()
+        sleeper = t.driver
+        second = type(sleeper)(t.plan, sleeper.means)
+        monkeypatch.setattr(second, "_take", lambda: None)  # as if the first were stopped, and its lock taken from it
+        second.start()
+        t.send("orders", *SECOND)
+        assert second.epoch()
+        with pytest.raises(LostRace, match="another driver decided"):
+            sleeper.epoch()
+        second.release()
+        t.restart()
+        t.end()
+        assert totals(t) == whole_run()
