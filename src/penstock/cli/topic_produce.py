@@ -90,7 +90,9 @@ def produce_batches(
         lines, places = batch.lines, batch.places
         while lines and not outcome.stopped and order.most != outcome.rows:
             room = len(lines) if order.most is None else order.most - outcome.rows
-            sent = producer.send_lines(lines[:room], partition=order.partition, before_refused=order.stop_on_error)
+            sent = producer.send_lines(
+                lines[:room], partition=order.partition, objects=not order.raw, before_refused=order.stop_on_error
+            )
             outcome.rows += sent.rows
             outcome.stopped = order.stop_on_error and bool(sent.rejected)
             for rejected in sent.rejected[:1] if outcome.stopped else sent.rejected:
@@ -204,14 +206,14 @@ def _produce(topic: Topic, source: Input, order: Order, rejects: Rejects, mark: 
         with ExitStack() as stack:
             interrupt = stack.enter_context(Interrupt())
             advance = stack.enter_context(progress(source.stream))
-            producer = stack.enter_context(Producer(topic, batch_rows=order.batch_rows, objects=not order.raw))
+            producer = stack.enter_context(Producer(topic, batch_rows=order.batch_rows))
             how = Batching(order.batch_rows, topic.spec.max_record, lambda: interrupt.asked, keep_blank=order.raw)
             produce_batches(producer, source.batches(how), order, outcome, advance)
             outcome.interrupted = interrupt.asked
             if mark is not None and not outcome.stopped and not outcome.interrupted:
                 producer.mark(mark)
     except PenstockError:
-        click.echo(f"failed after {outcome.rows:,} rows were in the log", err=True)
+        click.echo(f"failed; {outcome.rows:,} rows are known to be in the log", err=True)
         raise
     return outcome
 

@@ -42,12 +42,15 @@ def source_prefix(topic: str, partition: int) -> bytes:
     return b"s" + topic.encode() + _END + partition.to_bytes(4, "big")
 
 
-def source_positions(topic: str, partition: int, offsets: npt.NDArray[np.int64]) -> pa.Array:
-    """The positions of many records of one partition."""
-    prefix = np.frombuffer(source_prefix(topic, partition), np.uint8)
-    n, width = len(offsets), len(prefix) + 8
+def source_positions(topic: str, partitions: int | npt.NDArray[np.int64], offsets: npt.NDArray[np.int64]) -> pa.Array:
+    """The positions of many records of one topic."""
+    prefix = np.frombuffer(source_prefix(topic, 0)[:-4], np.uint8)
+    n, width = len(offsets), len(prefix) + 12
     data = np.empty((n, width), np.uint8)
-    data[:, :-8] = prefix
+    data[:, :-12] = prefix
+    data[:, -12:-8] = (
+        np.ascontiguousarray(np.broadcast_to(np.asarray(partitions, ">i4"), n)).reshape(n, 1).view(np.uint8).reshape(n, 4)
+    )
     data[:, -8:] = offsets.astype(">i8").view(np.uint8).reshape(n, 8)
     ends = np.arange(n + 1, dtype=np.int32) * np.int32(width)
     return pa.Array.from_buffers(pa.binary(), n, [None, pa.py_buffer(ends), pa.py_buffer(data)])

@@ -155,7 +155,7 @@ class Decisions:
             ) from None
 
     def forget(self, epoch: int) -> None:
-        self.storage.remove(f"epochs/{epoch:012d}")
+        self.storage.remove(f"epochs/{epoch:012d}", durable=False)
 
     def incarnation(self, fresh: str) -> tuple[str, bool]:
         """The id of this life of the state, and whether it has just begun."""

@@ -152,7 +152,7 @@ class Sweeper:
             gone = self.files.pop(epoch) - set().union(*self.files.values())
             self.decisions.forget(epoch)
             for path in gone:
-                self.storage.remove(path)
+                self.storage.remove(path, durable=False)
         if not self.orphans_gone:
             self._remove_orphans()
             self.orphans_gone = True
@@ -165,4 +165,4 @@ class Sweeper:
         for directory in ["staged", *steps]:
             for name in self.storage.list(directory):
                 if f"{directory}/{name}" not in named:
-                    self.storage.remove(f"{directory}/{name}")
+                    self.storage.remove(f"{directory}/{name}", durable=False)

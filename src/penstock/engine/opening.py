@@ -131,7 +131,8 @@ def _see(
             )
         stop = max(state.next, min(end.next, wish.stops.get((spec.step, number), end.next)))
         assert topic
-        partition = _Partition(spec, number, state, end, list(topic.frames(number, state.next, stop)), stop)
+        listed = stop if wish.cut else min(stop, state.next + wish.rows)  # no more than the budget could take
+        partition = _Partition(spec, number, state, end, list(topic.frames(number, state.next, listed)), stop)
         if known is None and before.used > NEVER:
             marks.append(partition.mark(before.used))
         partitions.append(partition)

@@ -67,8 +67,7 @@ class Placement(Protocol):
 
 def read_units(job: Job, work: Work, ranges: Iterable[Range], carried: Iterable[Carried]) -> None:
     """Level 0: what comes into the segment."""
-    for span in ranges:
-        work.read(job.log, span)
+    work.read(job.log, ranges)
     for reader, file in carried:
         rows = pa.ipc.open_file(job.storage.read(file)).read_all()
         name, _, port = reader.partition(":")

@@ -22,7 +22,7 @@ from penstock.log.port import EVENT_TIME, ORIGIN, VALUE, WATERMARK, Chunk, Frame
 ADDRESS = "__at"  # int64: partition << 44 | offset; becomes POSITION only where one is needed
 _SHIFT = 44
 _IMPLAUSIBLE = "its time lies too far beyond its append time, or outside the years 1 to 9999"
-_PIECE = 1_000_000  # rows that are taken through the first level at once
+PIECE = 1_000_000  # rows that are taken through the first level at once
 
 Times = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -65,7 +65,7 @@ def read(topic: Topic, spec: SourceSpec, span: Range) -> Iterator[Read]:
     for chunk in topic.read(span.partition, span.start, span.stop, _physical(spec)):
         chunks.append(chunk)
         held += chunk.frame.count
-        if held >= _PIECE:
+        if held >= PIECE:
             piece = _read_piece(spec, span, chunks, carry)
             carry, chunks, held = piece.time, [], 0
             yield piece
@@ -202,10 +202,9 @@ def _value(values: pa.ChunkedArray | None, table: pa.Table, index: int) -> bytes
 
 
 def positioned(rows: pa.Table, topic: str | None) -> pa.Table:
-    """The rows with POSITION, made from their ADDRESS where it is not there yet. All come from one partition of the topic."""
+    """The rows with POSITION, made from their ADDRESS in the topic where it is not there yet."""
     if POSITION in rows.column_names or topic is None:
         return rows
     at = rows.column(ADDRESS).to_numpy()
     offsets = at & ((np.int64(1) << _SHIFT) - 1)
-    positions = source_positions(topic, int(at[0] >> _SHIFT), offsets) if len(at) else pa.array([], pa.binary())
-    return rows.drop_columns([ADDRESS]).append_column(POSITION, positions)
+    return rows.drop_columns([ADDRESS]).append_column(POSITION, source_positions(topic, at >> _SHIFT, offsets))

@@ -52,10 +52,10 @@ class SqlSteps:
 
 
 def _apply(step: Step, rows: Any) -> Any:
-    if isinstance(step.definition, Where):
-        return rows.where(step.definition.condition.text)
-    assert isinstance(step.definition, Select)
     system = [TIME, WATERMARK, POSITION]
+    if isinstance(step.definition, Where):
+        return rows.where(step.definition.condition.text).select(*step.schema.names, *system)
+    assert isinstance(step.definition, Select)
     return rows.selectExpr(*(f"{e.text} as `{name}`" for name, e in step.definition.columns), *(f"`{c}`" for c in system))
 
 

@@ -6,7 +6,10 @@ next segment, and as counts. Everything is collected here and written at the end
 
 import uuid
 from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import groupby
+from operator import attrgetter
 
 import numpy as np
 import polars as pl
@@ -19,7 +22,7 @@ from penstock.core.schema import TIMESTAMP
 from penstock.core.time import NEVER
 from penstock.engine.decision import RunRef, StagedRef
 from penstock.engine.program import DEAD, LATE, Program, late_schema
-from penstock.engine.reading import ADDRESS, Dead, Range, positioned, read
+from penstock.engine.reading import ADDRESS, PIECE, Dead, Range, positioned, read
 from penstock.engine.state import StateWriter, apply_changes, load_state, write_arrow
 from penstock.errors import BadFlow
 from penstock.flow.plan import MapArrow, Select, Step, Union, Where
@@ -70,15 +73,27 @@ class Work:
         self.writer = StateWriter(storage, epoch)
         self.result = Result()
 
-    def read(self, log: Log, span: Range) -> None:
-        """Reads a range of a source and pushes its rows."""
+    def read(self, log: Log, spans: Iterable[Range]) -> None:
+        """Reads ranges of sources and pushes their rows, many at a time: every push has its price."""
+        for step, ranges in groupby(sorted(spans), key=attrgetter("step")):
+            topic, held = self.program.sources[step].topic, list[pa.Table]()
+            for span in ranges:
+                for rows in self._pieces(log, span):
+                    held.append(rows)
+                    if sum(r.num_rows for r in held) >= PIECE:
+                        self.push(step, _together(held), topic)
+                        held = []
+            if held:
+                self.push(step, _together(held), topic)
+
+    def _pieces(self, log: Log, span: Range) -> Iterator[pa.Table]:
         spec = self.program.sources[span.step]
         for piece in read(log.topic(spec.topic), spec, span):
             self.result.fates[span.step].update(piece.fates)
             self.result.times[span.step, span.partition] = piece.time
             if piece.dead:
                 self.staged[DEAD].append(_letters(span, spec.topic, piece.dead))
-            self.push(span.step, piece.rows, spec.topic)
+            yield piece.rows
 
     def push(self, step: str, rows: pa.Table, topic: str | None = None) -> None:
         """Gives the rows of a step to everybody who reads it; topic: where rows without a position come from."""
@@ -167,6 +182,10 @@ class Work:
             write_arrow(self.storage, path, [rows])
             self.result.carried.append((reader, path, rows.num_rows))
         return self.result
+
+
+def _together(tables: list[pa.Table]) -> pa.Table:
+    return tables[0] if len(tables) == 1 else pa.concat_tables(tables, promote_options="none")
 
 
 def evaluate(rows: pa.Table, expressions: list[pl.Expr]) -> list[pa.Array]:

@@ -15,14 +15,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.core.change import HASH, POSITION, TIME, WATERMARK
-from penstock.core.hashing import hash64
+from penstock.core.hashing import Hashes, hash64
 from penstock.core.time import FOREVER, NEVER
 from penstock.kernels import waiting
 from penstock.kernels.judging import late_for_instant
 from penstock.kernels.pairing import Meeting, Output
 from penstock.kernels.port import Changes, Prepared, State, Stepped
 from penstock.kernels.probe import Found, Side, Stretch, probe
-from penstock.kernels.tables import by_slot, column, numbers
+from penstock.kernels.tables import by_slot, column, numbers, sorted_by_hash
 
 Mask = npt.NDArray[np.bool_]
 
@@ -102,8 +102,7 @@ class JoinKernel:
     def merge(self, table: str, runs: Sequence[pa.Table]) -> pa.Table:
         if table == waiting.MATCHED:
             return waiting.matched_once(runs)
-        together = pa.concat_tables(runs)
-        return together.take(pa.array(np.argsort(numbers(together, HASH), kind="stable")))
+        return sorted_by_hash(pa.concat_tables(runs))
 
     def frontier(self, frontiers: Sequence[int]) -> int:
         """A left row is held for hi before it comes out alone under its own time. What is endless stays so."""
@@ -160,7 +159,8 @@ class JoinKernel:
                 stretch = Stretch(slot, self._width)
                 found += [probe(seeker.side, run, stretch, reach, self._on) for run in state.runs(table, slot)]
         if fresh is not None:
-            found.append(probe(seeker.side, _coded(fresh.rows, fresh.stretch), fresh.stretch, reach, self._on))
+            run = _with_hash(fresh.rows, fresh.stretch.code(fresh.side.hashes, fresh.side.times))
+            found.append(probe(seeker.side, run, fresh.stretch, reach, self._on))
         some = [f for f in found if f is not None]
         return Meeting.of(some) if some else None
 
@@ -169,14 +169,14 @@ class JoinKernel:
     ) -> list[pa.Table]:
         """Left rows that are due without a partner; those not yet due are put to wait."""
         due = self._due(state, now)
-        matched_now = sought.met().select([HASH, TIME, POSITION]) if sought else None
+        matched_now = sorted_by_hash(sought.met().select([HASH, TIME, POSITION])) if sought else None
         alone, fresh = waiting.fall_due(state, due, matched_now), None
         if left is not None:
             lonely = left.rows if seeking is None else left.rows.filter(pa.array(seeking.missed(left.rows.num_rows)))
             lonely = pa.concat_tables([lonely, left.keyless])
             overdue = pa.array(numbers(lonely, TIME) + self._hi < now)
             alone.append(lonely.filter(overdue))
-            fresh = lonely.filter(pc.invert(overdue))
+            fresh = sorted_by_hash(self._coded(lonely.filter(pc.invert(overdue))))
         waiting.keep(changes, due, self._narrow, fresh, matched_now)
         changes.drop |= waiting.over(state, due, self._narrow)
         return [self._output.alone(rows) for rows in alone if rows.num_rows]
@@ -190,15 +190,17 @@ class JoinKernel:
             return
         lasting = batch.side.times >= least
         rows = batch.rows if lasting.all() else batch.rows.filter(pa.array(lasting))
-        for slot, part in by_slot(rows, self._width).items():
-            coded = _coded(part, Stretch(slot, self._width))
-            changes.add[table, slot] = coded.take(pa.array(np.argsort(numbers(coded, HASH), kind="stable")))
+        for slot, part in by_slot(self._coded(rows), self._width).items():
+            changes.add[table, slot] = sorted_by_hash(part)
 
     def _evict(self, state: State, changes: Changes, table: str, least: int) -> None:
         changes.drop |= {(table, slot) for slot in state.slots(table) if slot + self._width <= least}
 
+    def _coded(self, rows: pa.Table) -> pa.Table:
+        """Rows with the code within their slot as HASH; its high bits, by which buckets are cut, stay those of the hash."""
+        codes = Stretch(0, self._width).code(numbers(rows, HASH), numbers(rows, TIME) % np.int64(self._width))
+        return _with_hash(rows, codes)
 
-def _coded(rows: pa.Table, stretch: Stretch) -> pa.Table:
-    """Rows with the stretch's code as their HASH; its high bits, by which buckets are cut, stay those of the hash."""
-    codes = stretch.code(numbers(rows, HASH), numbers(rows, TIME))
+
+def _with_hash(rows: pa.Table, codes: Hashes) -> pa.Table:
     return rows.set_column(rows.column_names.index(HASH), HASH, pa.array(codes))

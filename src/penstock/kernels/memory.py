@@ -83,6 +83,8 @@ class MemoryRunner:
 
     def rebucket(self, buckets: int) -> None:
         """Cuts the state anew into so many buckets, as a flow does that changes their number."""
+        if buckets == len(self._buckets):
+            return
         old, self._buckets = self._buckets, [{} for _ in range(buckets)]
         for bucket in old:
             for table, slots in bucket.items():
@@ -99,6 +101,8 @@ class MemoryRunner:
         if not pieces:
             return [None] * len(self._buckets)
         rows = pa.concat_tables(pieces)
+        if len(self._buckets) == 1:
+            return [rows]
         buckets = bucket_of(numbers(rows, HASH), len(self._buckets))
         return [rows.filter(pa.array(np.equal(buckets, b))) for b in range(len(self._buckets))]
 

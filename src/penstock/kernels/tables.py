@@ -7,7 +7,7 @@ import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
 
-from penstock.core.change import TIME
+from penstock.core.change import HASH, TIME
 
 
 def column(table: pa.Table, name: str) -> pa.Array:
@@ -27,8 +27,12 @@ def as_type(array: pa.Array, t: pa.DataType) -> pa.Array:
     return array if array.type == t else array.cast(t)
 
 
+def sorted_by_hash(table: pa.Table) -> pa.Table:
+    return table.take(pa.array(np.argsort(numbers(table, HASH), kind="stable")))
+
+
 def by_slot(table: pa.Table, width: int) -> dict[int, pa.Table]:
-    """The rows by the stretch of time (its begin) they lie in; right for times before 1970 too."""
+    """The rows by the stretch of time (its begin) they lie in, each in the order it had; right for times before 1970 too."""
     slots = numbers(table, TIME) // np.int64(width) * np.int64(width)
     if not len(slots):
         return {}

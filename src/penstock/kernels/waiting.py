@@ -14,7 +14,8 @@ import pyarrow.compute as pc
 
 from penstock.core.change import HASH, POSITION, TIME
 from penstock.kernels.port import Changes, State
-from penstock.kernels.tables import by_slot, numbers
+from penstock.kernels.probe import spread
+from penstock.kernels.tables import by_slot, column, numbers, sorted_by_hash
 
 WAITING, MATCHED = "waiting", "matched"
 
@@ -41,9 +42,30 @@ def fall_due(state: State, due: Due, matched_now: pa.Table | None) -> list[pa.Ta
     """The waiting rows that are due and have met nobody, in this epoch neither."""
     alone = []
     for slot in filter(due.begun, state.slots(WAITING)):
-        matched = [run[POSITION] for run in state.runs(MATCHED, slot)]
-        if matched_now is not None:
-            matched.append(matched_now[POSITION])
+        matched = state.runs(MATCHED, slot) + ([matched_now] if matched_now is not None else [])
+        for run in state.runs(WAITING, slot):
+            rows = run.filter(pa.array(due.rows(numbers(run, TIME))))
+            alone.append(_without(rows, matched))
+    return [rows for rows in alone if rows.num_rows]
+
+
+def keep(changes: Changes, due: Due, width: int, fresh: pa.Table | None, matched_now: pa.Table | None) -> None:
+    """Adds new rows that wait and rows that were matched (both sorted by HASH) to their slots, but for slots that are over."""
+    for table, rows in ((WAITING, fresh), (MATCHED, matched_now)):
+        for slot, part in by_slot(rows, width).items() if rows is not None else ():
+            if not due.over(slot, width):
+                changes.add[table, slot] = part
+
+
+def over(self, slot: int, width: int) -> bool:
+    return slot + width - 1 + self.hi < self.now
+
+
+def fall_due(state: State, due: Due, matched_now: pa.Table | None) -> list[pa.Table]:
+    """The waiting rows that are due and have met nobody, in this epoch neither."""
+    alone = []
+    for slot in filter(due.begun, state.slots(WAITING)):
+        matched = state.runs(MATCHED, slot) + ([matched_now] if matched_now is not None else [])
         for run in state.runs(WAITING, slot):
             rows = run.filter(pa.array(due.rows(numbers(run, TIME))))
             alone.append(_without(rows, matched))
@@ -68,12 +90,16 @@ def matched_once(runs: Sequence[pa.Table]) -> pa.Table:
     together = pa.concat_tables(runs)
     once = together.group_by(POSITION).aggregate([(HASH, "min"), (TIME, "min")])
     named = once.rename_columns({f"{HASH}_min": HASH, f"{TIME}_min": TIME}).select(together.column_names)
-    return named.take(pa.array(np.argsort(numbers(named, HASH), kind="stable")))
+    return sorted_by_hash(named)
 
 
-def _without(rows: pa.Table, matched: Sequence[pa.ChunkedArray]) -> pa.Table:
-    if not rows.num_rows or not matched:
-        return rows
-    chunks = [chunk for column in matched for chunk in column.chunks]
-    known = pa.concat_arrays(chunks) if chunks else pa.array([], pa.binary())
-    return rows.filter(pc.invert(pc.is_in(rows[POSITION], value_set=known)))
+def _without(rows: pa.Table, matched: Sequence[pa.Table]) -> pa.Table:
+    """Rows that stand in none of these tables, which are sorted by HASH."""
+    alone = np.ones(rows.num_rows, np.bool_)
+    for table in matched:
+        hashes = numbers(table, HASH)
+        start, end = (np.searchsorted(hashes, numbers(rows, HASH), side) for side in ("left", "right"))
+        who, where = np.repeat(np.arange(rows.num_rows), end - start), spread(start, end - start)
+        same = pc.equal(column(rows, POSITION).take(pa.array(who)), column(table, POSITION).take(pa.array(where)))
+        alone[who[same.to_numpy(zero_copy_only=False)]] = False
+    return rows.filter(pa.array(alone))

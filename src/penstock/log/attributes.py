@@ -28,7 +28,7 @@ class Given:
     keys: Sequence[bytes | None] | None = None
     partitions: Sequence[int | None] | None = None
     headers: Sequence[Mapping[str, bytes] | None] | None = None
-    times: Sequence[int | None] | None = None  # microseconds
+    times: Sequence[int | None] | None = None  # microseconds; for all rows or for none
 
 
 @dataclass(frozen=True)
@@ -87,14 +87,9 @@ def times_of(fields: Fields) -> pa.Array | None:
     if fields.spec.schema and name:
         _refuse_nulls(flat(fields.values(name)), name, fields.bad)
         return None
-    if said is None:
-        return _json_times(fields, name, fields.bad) if name else None
-    given = pa.array(said, pa.int64()).cast(TIMESTAMP)
-    own = _json_times(fields, name, {} if not given.null_count else fields.bad) if name else None
-    times = given if own is None else pc.coalesce(given, own)
-    for i in pc.indices_nonzero(times.is_null()).to_pylist():
-        fields.bad.setdefault(i, "has no event time, and others of its batch have one")
-    return times
+    if said is not None:
+        return pa.array(said, pa.int64()).cast(TIMESTAMP)
+    return _json_times(fields, name, fields.bad) if name else None
 
 
 def _json_times(fields: Fields, name: str, bad: Reasons) -> pa.Array:

@@ -176,19 +176,12 @@ def _floating(t: pa.DataType) -> Converter:
 
     def convert(value: Any) -> float:
         given = isinstance(value, float)
-        number = value if given else _to_float(_number(value))
+        number = value if given else float(_number(value))
         if (math.isinf(number) and not given) or (math.isfinite(number) and abs(number) > limit):
             raise Misfit("out of range")
         return float(number)
 
     return convert
-
-
-def _to_float(number: decimal.Decimal) -> float:
-    try:
-        return float(number)
-    except OverflowError:
-        return math.inf
 
 
 def _decimal(t: pa.DataType) -> Converter:

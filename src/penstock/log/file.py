@@ -12,7 +12,7 @@ from penstock.log.refusals import already_there, no_topic
 from penstock.log.rows import check_spec
 from penstock.log.settings import decode_settings, encode_settings
 from penstock.log.store import SETTINGS, TOPICS, TopicStore, directory_of, settings_of
-from penstock.log.topic import FileTopic
+from penstock.log.topic import FileTopic, opened
 from penstock.storage.port import Storage
 
 SEGMENT_SIZE = 64 << 20
@@ -38,7 +38,7 @@ class FileLog:
         return self.topic(spec.name)
 
     def topic(self, name: str) -> FileTopic:
-        return FileTopic(self._store(name), self.clock, self.segment_size)
+        return opened(self._store(name), self.clock, self.segment_size)
 
     def topics(self) -> list[str]:
         return sorted(store.spec.name for store in self._stores())

@@ -47,9 +47,10 @@ class Prepared:
 
 
 class Intake:
-    """What a topic does with the rows it is given. `objects`: the values of a raw topic must be JSON objects."""
+    """What a topic does with the rows it is given. The values of a raw topic must be JSON objects if `objects` says so, or if
+    the topic takes key, time or partition from their fields."""
 
-    def __init__(self, spec: TopicSpec, *, objects: bool = True) -> None:
+    def __init__(self, spec: TopicSpec, *, objects: bool = False) -> None:
         self._spec = spec
         self._rule = Rule.of(spec.partition_by) if spec.partition_by else None
         self._keys = key_columns(spec)

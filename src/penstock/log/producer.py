@@ -89,12 +89,11 @@ class Producer:
         epoch: int = 0,
         batch_rows: int = 10_000,
         linger: str | timedelta = "100 ms",
-        objects: bool = True,
         on_reject: Callable[[Mapping[str, Any] | bytes, str], None] | None = None,
     ) -> None:
         self.id = id or uuid.uuid4().hex
         self._topic, self._epoch, self._known = topic, epoch, id is not None
-        self._intake = Intake(topic.spec, objects=objects)
+        self._intake, self._objects_only = Intake(topic.spec), Intake(topic.spec, objects=True)
         self._batch_rows, self._linger = batch_rows, duration(linger, "linger").total_seconds()
         self._on_reject = on_reject
         self._buffer: list[_Buffered] = []
@@ -134,11 +133,14 @@ class Producer:
             lambda given, rows: self._intake.table(table.slice(rows.start, len(rows)), given), table.num_rows, partition, keys
         )
 
-    def send_lines(self, values: Sequence[bytes], *, partition: int | None = None, before_refused: bool = False) -> Sent:
-        """Writes texts, one a row, at once: JSON objects, or whatever a raw topic holds. before_refused: only those before the
-        first that is refused, which is the only one then told of."""
+    def send_lines(
+        self, values: Sequence[bytes], *, partition: int | None = None, objects: bool = False, before_refused: bool = False
+    ) -> Sent:
+        """Writes texts, one a row, at once. objects: they must be JSON objects in a raw topic, too. before_refused: only those
+        before the first that is refused, which is the only one then told of."""
+        intake = self._objects_only if objects else self._intake
         return self._send_now(
-            lambda given, rows: self._intake.lines(values[rows.start : rows.stop], given),
+            lambda given, rows: intake.lines(values[rows.start : rows.stop], given),
             len(values),
             partition,
             before_refused=before_refused,
@@ -163,7 +165,7 @@ class Producer:
         self._drain()
         rows, self._buffer = self._buffer, []
         refused: list[tuple[_Buffered, str]] = []
-        for is_text, group in groupby(rows, key=lambda item: isinstance(item.row, bytes)):
+        for (is_text, _), group in groupby(rows, key=lambda item: (isinstance(item.row, bytes), item.time is None)):
             refused += self._enqueue_rows(list(group), is_text)
         self._drain()
         self._report(refused)

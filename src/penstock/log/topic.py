@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from penstock.core.time import NEVER, Clock
+from penstock.core.time import NEVER, Clock, SystemClock
 from penstock.errors import BadSchema, NotFound
 from penstock.log.decode import Decoder
 from penstock.log.frame import Layout, Stored, encode_body
@@ -20,6 +20,9 @@ from penstock.log.segment import Segment, damage
 from penstock.log.settle import cut_bytes
 from penstock.log.store import TopicStore
 from penstock.log.writer import PartitionWriter, Request
+from penstock.storage.local import LocalStorage
+
+_MOST_OPEN = 256  # topics kept open by a process
 
 
 class FileTopic:
@@ -38,7 +41,7 @@ class FileTopic:
         self._readers: dict[int, PartitionReader] = {}
 
     def __reduce__(self) -> tuple[object, ...]:
-        return FileTopic, (self._store, self._clock, self._segment_size)
+        return opened, (self._store, self._clock, self._segment_size)
 
     def __repr__(self) -> str:
         return f"FileTopic({self._spec.name!r})"
@@ -145,3 +148,18 @@ class FileTopic:
     def _notice_fork(self) -> None:
         if self._pid != os.getpid():
             self._forget()
+
+
+_OPEN: dict[tuple[object, ...], FileTopic] = {}
+
+
+def opened(store: TopicStore, clock: Clock, segment_size: int) -> FileTopic:
+    """The topic, opened once per process under the real clock: what it knows of its frames is kept between calls."""
+    if not isinstance(clock, SystemClock) or not isinstance(store.storage, LocalStorage):
+        return FileTopic(store, clock, segment_size)
+    place = (store.storage, store.spec.name, store.id, segment_size)
+    if place not in _OPEN:
+        if len(_OPEN) >= _MOST_OPEN:
+            _OPEN.clear()
+        _OPEN[place] = FileTopic(store, clock, segment_size)
+    return _OPEN[place]

@@ -49,7 +49,7 @@ class Meta:
 
 def create(path: Path, meta: Meta, incarnation: str, generation: int) -> None:
     """Makes the database of a view that has no epoch yet. It appears under its name whole; one that is there already stays."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     draft = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     try:
         _fill(draft, meta, incarnation, generation)
@@ -62,8 +62,8 @@ def create(path: Path, meta: Meta, incarnation: str, generation: int) -> None:
 
 
 def _fill(path: Path, meta: Meta, incarnation: str, generation: int) -> None:
-    connection = sqlite3.connect(path, isolation_level=None)
-    with contextlib.closing(connection):
+    os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))  # for its owner alone; SQLite's other files follow it
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
         connection.execute("PRAGMA page_size = 8192")
         connection.execute(f"PRAGMA application_id = {APPLICATION}")
         connection.execute(f"PRAGMA user_version = {FORMAT}")

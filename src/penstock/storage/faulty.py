@@ -225,7 +225,7 @@ class FaultyStorage:
         check_path(path)
         return names_in(path, [*self._files])
 
-    def remove(self, path: str) -> None:
+    def remove(self, path: str, durable: bool = True) -> None:
         self._pass("remove", path)
         with self._guard:
             for name in [*self._files]:

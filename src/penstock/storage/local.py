@@ -20,6 +20,8 @@ _TEMPORARY = ".tmp-"
 # Below this a copy is cheaper than a map, and a small file may be cut back while others read it.
 _SMALL = 1 << 16
 _FULL = (errno.ENOSPC, errno.EDQUOT)
+# Directories (path, device, inode) whose own entries this process knows to be durable.
+_ON_DISK: set[tuple[str, int, int]] = set()
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -81,6 +83,12 @@ class LocalStorage:
     def __repr__(self) -> str:
         return f"LocalStorage({self.root!r})"
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, LocalStorage) and (other.root, other.sync) == (self.root, self.sync)
+
+    def __hash__(self) -> int:
+        return hash((self.root, self.sync))
+
     def append(self, path: str) -> LocalAppender:
         with self._parent(path, "open", make=True) as (directory, name):
             flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -114,14 +122,15 @@ class LocalStorage:
         except NotFound:
             return []
 
-    def remove(self, path: str) -> None:
+    def remove(self, path: str, durable: bool = True) -> None:
         try:
             with self._parent(path, "remove") as (directory, name):
                 if stat.S_ISDIR(os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode):
+                    _ON_DISK.clear()  # another directory may come to stand in its place
                     shutil.rmtree(name, dir_fd=directory)
                 else:
                     os.unlink(name, dir_fd=directory)
-                if self.sync:
+                if self.sync and durable:
                     os.fsync(directory)
         except NotFound:
             return
@@ -136,18 +145,26 @@ class LocalStorage:
                 os.close(fd)
 
     def sync_parents(self, path: str) -> None:
-        """Makes the directory entries on the way to a file durable, root's own included."""
+        """Makes the directory entries on the way to a file durable, root's own included. What lies above a directory that this
+        process has brought to disk before is there already."""
         if not self.sync:
             return
-        parts = _parts(path)
+        parts, reached = _parts(path), set[tuple[str, int, int]]()
         for depth in range(len(parts) - 1, -1, -1):
             with self._parent("/".join([*parts[:depth], "."]), "sync") as (directory, _):
                 os.fsync(directory)
-        above = os.open(os.path.dirname(self.root), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(above)
-        finally:
-            os.close(above)
+                found = os.fstat(directory)
+            place = ("/".join([self.root, *parts[:depth]]), found.st_dev, found.st_ino)
+            if place in _ON_DISK:
+                break
+            reached.add(place)
+        else:
+            above = os.open(os.path.dirname(self.root), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                os.fsync(above)
+            finally:
+                os.close(above)
+        _ON_DISK.update(reached)
 
     def _write_whole(self, name: str, data: bytes, directory: int) -> None:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC

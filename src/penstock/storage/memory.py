@@ -63,7 +63,7 @@ class MemoryStorage:
         check_path(path)
         return names_in(path, list(self.files))
 
-    def remove(self, path: str) -> None:
+    def remove(self, path: str, durable: bool = True) -> None:
         check_path(path)
         for name in list(self.files):
             if name == path or name.startswith(path + "/"):

@@ -50,8 +50,9 @@ class Storage(Protocol):
         """Names in a directory, sorted; empty if it is not there."""
         ...
 
-    def remove(self, path: str) -> None:
-        """Removes a file or an empty or full directory, durably; nothing happens if it is not there."""
+    def remove(self, path: str, durable: bool = True) -> None:
+        """Removes a file or an empty or full directory; nothing happens if it is not there.
+        durable=False: it may come back after a power loss, and whoever removes it can live with that."""
         ...
 
     def lock(self, path: str, wait: bool = True) -> AbstractContextManager[bool]:

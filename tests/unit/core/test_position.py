@@ -22,6 +22,12 @@ def test_many_positions_are_those_of_each(offsets: list[int], partition: int) ->
     assert made == [Position("orders", partition, o).encode() for o in offsets]
 
 
+def test_records_of_several_partitions_may_come_together() -> None:
+    offsets = np.array([5, 0, 2**40], np.int64)
+    made = source_positions("orders", np.array([0, 7, 1], np.int64), offsets).to_pylist()
+    assert made == [Position("orders", p, o).encode() for p, o in ((0, 5), (7, 0), (1, 2**40))]
+
+
 @given(st.tuples(st.binary(max_size=4), st.binary(max_size=4)), st.tuples(st.binary(max_size=4), st.binary(max_size=4)))
 def test_escaped_parts_compare_as_tuples(a: tuple[bytes, bytes], b: tuple[bytes, bytes]) -> None:
     assert (escape(a[0]) + escape(a[1]) < escape(b[0]) + escape(b[1])) == (a < b)
