@@ -1,0 +1,131 @@
+"""penstock demo: a shop with orders and payments out of order, an engine that is killed twice, and books that balance."""
+
+import shutil
+import signal
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from penstock.errors import AlreadyThere
+
+if TYPE_CHECKING:
+    from penstock.cli.demo_engine import Engine
+    from penstock.cli.demo_screen import Stage
+
+UNHEALTHY = 4
+
+
+@dataclass
+class Place:
+    """Where the demo works, and whether that stays."""
+
+    path: Path
+    keep: bool
+
+
+@click.command()
+@click.option(
+    "--seconds", type=click.FloatRange(min=5, max=3600), default=50.0, show_default=True, help="How long the shop is open."
+)
+@click.option("--headless", is_flag=True, help="No live tables: lines on standard error, the verdict on standard output.")
+@click.option("--output", type=click.Choice(["text", "json"]), default="text", help="The form of the verdict; json is headless.")
+@click.option("--home", type=click.Path(file_okay=False, path_type=Path), help="An empty or new directory to work in, and keep.")
+@click.option("--keep", is_flag=True, help="Keep the directory, to look around in it afterwards.")
+def demo(seconds: float, headless: bool, output: str, home: Path | None, keep: bool) -> int:
+    """Run a shop, kill its engine twice in the middle of an epoch, and compare the books: nothing lost, nothing doubled.
+
+    \b
+    penstock demo
+    penstock demo --headless --seconds 30 --output json
+
+    Exit code 4 if the books do not balance.
+    """
+    import time
+
+    started = time.monotonic()
+    from penstock.engine.java import find_java
+
+    find_java()  # said now, and not by a child that dies of it
+    headless = headless or output == "json" or not sys.stdout.isatty()
+    with _interrupted_by_sigterm(), _home(home, keep) as place:
+        return _run(place, seconds, headless, output, started)
+
+
+def _run(place: Place, seconds: float, headless: bool, output: str, started: float) -> int:
+    from penstock.cli.demo_cues import kill_at
+    from penstock.cli.demo_engine import Engine
+    from penstock.cli.demo_topics import make_topics
+
+    make_topics(place.path)
+    engine = Engine(place.path)
+    engine.start(kill_at=kill_at(0, seconds))  # before anything else: it takes longest
+    try:
+        return _tell(place, engine, seconds, headless, output, started)
+    finally:
+        engine.stop()
+
+
+def _tell(place: Place, engine: "Engine", seconds: float, headless: bool, output: str, started: float) -> int:
+    from penstock.cli.demo_books import close_books
+    from penstock.cli.demo_story import Story
+    from penstock.cli.demo_verdict import as_json, print_verdict
+
+    with _stage(headless, place.path) as stage:
+        outcome = Story(engine, stage, seconds, started).tell()
+        stage.tell("closing the books: everything is reckoned once more from the log, in plain Python")
+        books = close_books(place.path, outcome.orders)
+    place.keep = place.keep or not books.ok
+    if output == "json":
+        click.echo(as_json(books, outcome))
+    else:
+        print_verdict(books, outcome)
+    if place.keep:
+        click.echo(f"home {place.path} is kept: penstock --home {place.path} view list", err=True)
+    return 0 if books.ok else UNHEALTHY
+
+
+def _stage(headless: bool, home: Path) -> "Stage":
+    from rich.console import Console
+
+    from penstock.cli.demo_screen import Lines, Screen
+
+    if not headless:
+        return Screen(Console(highlight=False), f"Penstock: a shop · home {home}")
+    lines = Lines()
+    lines.tell(f"home {home}")
+    return lines
+
+
+@contextmanager
+def _home(given: Path | None, keep: bool) -> Iterator[Place]:
+    """The directory given, which must be new or empty, or a temporary one, which goes unless it is to be kept."""
+    if given is not None and given.exists() and any(given.iterdir()):
+        raise AlreadyThere(f"the directory {given} is not empty", hint="the demo makes topics and views of its own: give a new one")
+    if given is not None:
+        given.mkdir(parents=True, exist_ok=True)
+    place = Place(given.absolute() if given else Path(tempfile.mkdtemp(prefix="penstock-demo-")), keep or given is not None)
+    try:
+        yield place
+    finally:
+        if not place.keep:
+            shutil.rmtree(place.path, ignore_errors=True)
+
+
+@contextmanager
+def _interrupted_by_sigterm() -> Iterator[None]:
+    """SIGTERM ends the demo as Ctrl-C does: with its engine."""
+
+    def handle(number: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, handle)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
