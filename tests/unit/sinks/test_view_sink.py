@@ -227,3 +227,23 @@ def test_a_database_that_somebody_else_is_writing_is_a_sink_error(tmp_path: Path
             writer.epoch_of(("ann", 1, 10, b"a"))
         other.execute("ROLLBACK")
     assert writer.current() == []
+
+
+def test_a_full_disk_is_a_sink_error_that_leaves_no_part_and_passes(tmp_path: Path) -> None:
+    writer = Writer(tmp_path)
+    writer.epoch_of(("ann", 1, 10, b"a"))
+    many = [(f"user {i}", i, i, b"%05d" % i) for i in range(5_000)]
+    writer.sink._used().execute("PRAGMA max_page_count = 12")
+    with pytest.raises(SinkError, match="full"):
+        writer.epoch_of(*many)
+    assert writer.current() == [("ann", 1, 0)]
+    writer.sink._used().execute("PRAGMA max_page_count = 100000")
+    writer.epoch_of(*many)
+    assert len(writer.current()) == 5_001
+
+
+def test_the_database_is_for_its_owner_alone(tmp_path: Path) -> None:
+    writer = Writer(tmp_path / "views")
+    writer.epoch_of(("ann", 1, 10, b"a"))
+    assert (tmp_path / "views").stat().st_mode & 0o777 == 0o700
+    assert {path.stat().st_mode & 0o777 for path in (tmp_path / "views").iterdir()} == {0o600}
