@@ -212,8 +212,10 @@ def _inside(convert: Converter, t: pa.DataType, value: Any, where: str) -> Any:
     try:
         return convert(value)
     except Misfit as bad:
-        why = str(bad)
-        raise Misfit(why if why.startswith("at ") else f"at {where} it wants {type_text(t)}, found {shown(value)}") from None
+        inner = str(bad)
+        if inner.startswith("at "):  # deeper down: the whole way there is told
+            raise Misfit(f"at {where}{inner.removeprefix('at ')}") from None
+        raise Misfit(f"at {where} it wants {type_text(t)}, found {shown(value)}" + (f": {inner}" if inner else "")) from None
 
 
 def _list(t: pa.DataType) -> Converter:
@@ -236,10 +238,7 @@ def _map(t: pa.DataType) -> Converter:
         if None in value:
             raise Misfit("the key of a map is never null")
         pairs = value.items()
-        return [
-            (_inside(key_of, t.key_type, k, f"key {shown(k)}"), _inside(item_of, t.item_type, v, f"key {shown(k)}"))
-            for k, v in pairs
-        ]
+        return [(_inside(key_of, t.key_type, k, f"key {k!a}"), _inside(item_of, t.item_type, v, f"[{k!a}]")) for k, v in pairs]
 
     return convert
 

@@ -6,6 +6,7 @@ import pty
 import re
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import time
@@ -14,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.cli.topic_lines import Batching, Splitter, lines_of
+from penstock.cli.topic_lines import Batching, Splitter, lines_from_socket, lines_of
 from penstock.cli.topic_produce import listening_socket
 from penstock.errors import BadInput, NotFound
 from penstock.log.consumer import records
@@ -222,6 +223,23 @@ def test_a_reader_that_leaves_ends_it_quietly(start: Start) -> None:
     reader.stdout.close()
     assert reader.wait(120) == 0
     assert reader.stderr.read() == b""
+
+
+def test_lines_of_a_connection_that_breaks_off_are_kept_and_places_name_it() -> None:
+    got: list[tuple[bytes, object]] = []
+    with listening_socket(":0", anywhere=False) as server:
+        address = server.getsockname()
+        calm, rude = socket.create_connection(address), socket.create_connection(address)
+        calm.sendall(b"one\ntwo")
+        calm.close()
+        rude.sendall(b"three\n")
+        for batch in lines_from_socket(server, Batching(10, 100, lambda: len(got) == 3)):
+            got.extend(zip(batch.lines, batch.places, strict=True))
+            if b"three" in batch.lines:
+                rude.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                rude.close()  # a reset, not an end
+    assert sorted(line for line, _ in got) == [b"one", b"three", b"two"]
+    assert {re.sub(r":\d+", "", str(where)) for _, where in got} == {"127.0.0.1 line 1", "127.0.0.1 line 2"}
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 100])

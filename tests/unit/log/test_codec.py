@@ -126,7 +126,14 @@ def test_times_without_zone_are_utc_and_others_are_moved_to_it(text: str) -> Non
         (
             "a map<int,int>",
             {"k": 1},
-            "column 'a' wants map<int,int>, found an object: at key the text 'k' it wants int, found the text 'k'",
+            "column 'a' wants map<int,int>, found an object: at key 'k' it wants int, found the text 'k'",
+        ),
+        ("a map<string,int>", [1], "column 'a' wants map<string,int>, found a list"),
+        ("a struct<x:int>", 5, "column 'a' wants struct<x:int>, found the number 5"),
+        (
+            "a struct<x:array<int>>",
+            {"x": [None, []]},
+            "column 'a' wants struct<x:array<int>>, found an object: at .x[1] it wants int, found a list",
         ),
         ("a int not null", None, "column 'a' wants int, found null: it must not be null"),
     ],
@@ -207,6 +214,8 @@ def test_python_rows_that_do_not_fit_are_refused_by_place() -> None:
         (2, "column 'a' wants int, found a Python datetime"),
     ]
     assert to_batch([], Schema.of("a int"))[0].num_rows == 0
+    assert to_batch([{"a": np.float64(1.5)}], Schema.of("a int"))[1][0].reason.endswith("found the number 1.5: it has a fraction")
+    assert to_batch([{"a": {None: 1}}], Schema.of("a map<string,int>"))[1][0].reason.endswith("the key of a map is never null")
     assert to_batch([{"a": "\ud800"}], Schema.of("a string"))[1][0].reason.endswith("half of a surrogate pair is no text")
 
 

@@ -84,6 +84,43 @@ def test_headers_and_times_are_stored_beside_a_raw_row() -> None:
     assert (record.headers, record.time) == ({"h": b"x", "g": b"\xff"}, micros(dt.datetime(2024, 1, 15, 11)))
 
 
+def test_rows_with_and_without_a_time_of_their_own_may_follow_each_other() -> None:
+    into = topic()
+    with Producer(into) as producer:
+        receipts = [producer.send({"n": n}, time=5 if n % 2 else None, partition=0 if n else None) for n in range(4)]
+    assert [r.time for r in records(into)] == [NOW, 5, NOW, 5]
+    assert [r.position and r.position.offset for r in receipts] == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("values", "keys"),
+    [
+        (["a", None, ""], [b"a", None, b""]),
+        ([1, -2, None], [b"1", b"-2", None]),
+        (["a", 1, 1.5, True, [1, "x"], {"b": None}, None], [b"a", b"1", b"1.5", b"true", b'[1,"x"]', b'{"b":null}', None]),
+    ],
+)
+def test_the_key_of_a_raw_row_is_the_text_of_its_field(values: list[Any], keys: list[bytes | None]) -> None:
+    into = topic(key="k")
+    with Producer(into) as producer:
+        for value in values:
+            producer.send({"k": value})
+    assert [r.key for r in records(into)] == keys
+
+
+def test_a_partition_said_for_some_rows_leaves_the_others_to_their_key() -> None:
+    into = topic(partitions=3, key="k")
+    with Producer(into) as producer:
+        receipts = [producer.send({"k": "x"}, partition=n % 3 if n < 3 else None) for n in range(4)]
+    assert [r.position and r.position.partition for r in receipts] == [0, 1, 2, partition_of(b"x", 3)]
+
+
+def test_rows_too_large_because_of_what_is_nested_are_refused() -> None:
+    into = topic(schema=Schema.of("l array<string>"), max_record=100)
+    sent = Producer(into).send_arrow(pa.table({"l": [["x" * 20], ["x" * 200], ["y"]]}))
+    assert [(r.index, r.reason) for r in sent.rejected] == [(1, "is larger than the record limit of the topic, 100 bytes")]
+
+
 def test_a_raw_topic_takes_key_and_time_from_the_fields_of_its_json() -> None:
     into = topic(key="user, n", time="at")
     with Producer(into) as producer:
@@ -273,7 +310,7 @@ def test_arrow_tables_that_do_not_fit_are_refused_whole() -> None:
 def test_only_the_lines_before_the_first_refused_one_are_written_if_that_is_asked_for() -> None:
     into = topic()
     sent = Producer(into, batch_rows=3).send_lines(
-        [b'{"n":1}', b'{"n":2}', b'{"n":3}', b'{"n":4}', b"x", b'{"n":6}', b"y"], before_refused=True
+        [b'{"n":1}', b'{"n":2}', b'{"n":3}', b'{"n":4}', b"x", b'{"n":6}', b"y"], objects=True, before_refused=True
     )
     assert (sent.rows, [r.index for r in sent.rejected]) == (4, [4])
     assert sent.offsets.tolist() == [0, 1, 2, 3, -1, -1, -1]
@@ -282,7 +319,7 @@ def test_only_the_lines_before_the_first_refused_one_are_written_if_that_is_aske
 
 def test_raw_lines_need_not_be_json_if_they_are_kept_as_they_are() -> None:
     into = topic()
-    assert Producer(into, objects=False).send_lines([b"\xff\x00", b""]).rows == 2
+    assert Producer(into).send_lines([b"\xff\x00", b""]).rows == 2
     assert [r.value for r in records(into)] == [b"\xff\x00", b""]
 
 
@@ -295,7 +332,7 @@ def test_a_time_beside_a_row_is_refused_where_a_column_holds_it_or_it_is_none() 
 
 def test_large_batches_are_cut_into_frames() -> None:
     into = topic(durability="memory")
-    sent = Producer(into, objects=False).send_lines([bytes(1 << 20)] * 40)
+    sent = Producer(into).send_lines([bytes(1 << 20)] * 40)
     assert sent.rows == 40
     assert len([f for f in into.frames(0) if f.count]) == 2
     assert sent.offsets.tolist() == list(range(40))
