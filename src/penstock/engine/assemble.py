@@ -7,7 +7,7 @@ from penstock.engine.delivery import Target
 from penstock.engine.epoch import Fail, nothing
 from penstock.engine.letters import LetterSink
 from penstock.engine.program import DEAD, LATE, Program, late_schema, sink_id
-from penstock.flow.plan import Output, Plan
+from penstock.flow.plan import Output, Plan, Step, Window
 from penstock.log.port import Log
 from penstock.sinks.port import Sink, SinkSpec
 from penstock.sinks.topic import TopicSink
@@ -28,10 +28,17 @@ def targets(log: Log, storage: Storage, views: Path, fail: Fail = nothing) -> Ca
 
 def _sink(plan: Plan, output: Output, log: Log, storage: Storage, views: Path, fail: Fail) -> Sink:
     step = plan.step(output.input)
-    spec = SinkSpec(plan.flow, output.name, step.schema, output.key if output.kind == "view" else (), step.updating)
     if output.kind == "view":
+        spec = SinkSpec(plan.flow, output.name, step.schema, output.key, step.updating, unique=_comes_once(step, output))
         return ViewSink(spec, views / f"{output.name}.db", storage, fail)
+    spec = SinkSpec(plan.flow, output.name, step.schema, (), step.updating)
     return TopicSink(spec, log, output.name, output.partitions, output.key, storage, fail)
+
+
+def _comes_once(step: Step, output: Output) -> bool:
+    """A window comes out once: no two of its rows share by and window_start."""
+    window = step.definition
+    return isinstance(window, Window) and set(output.key) == {"window_start", *window.by}
 
 
 def _letters(flow: str, kind: str, log: Log, storage: Storage) -> Target:
