@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 import psutil
 import pytest
 
+from penstock.engine.archive import archive_path
+from penstock.engine.java import find_java
 from penstock.engine.session import start_session
 
 if TYPE_CHECKING:
@@ -91,6 +93,14 @@ def test_either_launch_works_prints_nothing_and_leaves_nothing(tmp_path: Path, l
     assert done.returncode == 0
     assert [p.name for p in tmp_path.iterdir()] == ["tmp"]
     assert within(10, lambda: not list(scratch.glob("penstock-*")))
+
+
+def test_a_damaged_archive_costs_time_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    archive_path(find_java()).write_bytes(b"no classes in here" * 1000)
+    done = child(tmp_path, STARTS)
+    assert "count 4" in done.stdout
+    assert done.stderr == ""
 
 
 def test_own_launch_that_fails_falls_back_to_pyspark(tmp_path: Path) -> None:
