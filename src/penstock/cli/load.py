@@ -4,6 +4,7 @@ import importlib.util
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from types import ModuleType
 
 from penstock.errors import BadFlow, BadInput, NotFound
 from penstock.flow.graph import FlowGraph
@@ -32,6 +33,7 @@ def _load(path: Path) -> dict[str, object]:
         raise BadInput(f"{path} is not a Python file")
     module = importlib.util.module_from_spec(spec)
     sys.path.insert(0, str(path.parent.resolve()))
+    before = set(sys.modules)
     sys.modules[path.stem] = module
     try:
         spec.loader.exec_module(module)
@@ -39,4 +41,15 @@ def _load(path: Path) -> dict[str, object]:
         raise BadFlow(f"{path}:{error.lineno} is not Python: {error.msg}") from error
     except ImportError as error:
         raise BadFlow(f"{path} cannot be loaded: {error}") from error
+    for name in {path.stem, *(set(sys.modules) - before)}:
+        _travels(sys.modules[name], path.parent.resolve())
     return vars(module)
+
+
+def _travels(module: ModuleType, directory: Path) -> None:
+    """Functions of the flow's file, and of files beside it, go to Spark's tasks whole: those do not see this directory."""
+    file = getattr(module, "__file__", None)
+    if file and Path(file).resolve().parent == directory:
+        import cloudpickle
+
+        cloudpickle.register_pickle_by_value(module)

@@ -8,7 +8,7 @@ from typing import Any
 
 from penstock.core.time import NEVER
 from penstock.engine.decision import Decision, Decisions
-from penstock.errors import Mismatch
+from penstock.errors import Mismatch, SinkError
 from penstock.sinks.port import Delivery, Marker, Sink
 from penstock.storage.port import Storage
 
@@ -32,6 +32,7 @@ class Lane:
     def __init__(self, target: Target, threaded: bool) -> None:
         self.target = target
         self.delivered = -1
+        self.failed = False
         self.pending: deque[tuple[int, Future[None]]] = deque()
         self.thread = ThreadPoolExecutor(1, thread_name_prefix=f"deliver-{target.id}") if threaded else None
 
@@ -40,11 +41,21 @@ class Lane:
 
     def give(self, delivery: Delivery) -> None:
         if not self.thread:
-            self.target.sink.deliver(delivery)
+            self._deliver(delivery)
             self.delivered = delivery.marker.epoch
             return
         self.settle(LIMIT - 1)
-        self.pending.append((delivery.marker.epoch, self.thread.submit(self.target.sink.deliver, delivery)))
+        self.pending.append((delivery.marker.epoch, self.thread.submit(self._deliver, delivery)))
+
+    def _deliver(self, delivery: Delivery) -> None:
+        """After an epoch that failed none follows: the sink would take it for the whole of what came before."""
+        if self.failed:
+            raise SinkError(f"{self.target.id} gets no epoch {delivery.marker.epoch}: an earlier one failed", hint="run again")
+        try:
+            self.target.sink.deliver(delivery)
+        except BaseException:
+            self.failed = True
+            raise
 
     def settle(self, allowed: int = 0) -> None:
         """Waits until at most `allowed` epochs are on their way; what failed is raised."""

@@ -223,7 +223,7 @@ def map_rows(step: Step, function, rows: pa.Table) -> pa.Table:  # type: ignore[
         )
     try:
         out = out.select(step.schema.names).cast(step.schema.arrow)
-    except (KeyError, pa.ArrowInvalid) as error:
+    except (KeyError, pa.ArrowException) as error:
         raise BadFlow(f"map_arrow gave other columns than its schema: {error}", f'step "{step.name}" ({step.origin})') from error
     for name in SYSTEM:
         if name in rows.column_names:
