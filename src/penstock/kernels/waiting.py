@@ -57,29 +57,6 @@ def keep(changes: Changes, due: Due, width: int, fresh: pa.Table | None, matched
                 changes.add[table, slot] = part
 
 
-def over(self, slot: int, width: int) -> bool:
-    return slot + width - 1 + self.hi < self.now
-
-
-def fall_due(state: State, due: Due, matched_now: pa.Table | None) -> list[pa.Table]:
-    """The waiting rows that are due and have met nobody, in this epoch neither."""
-    alone = []
-    for slot in filter(due.begun, state.slots(WAITING)):
-        matched = state.runs(MATCHED, slot) + ([matched_now] if matched_now is not None else [])
-        for run in state.runs(WAITING, slot):
-            rows = run.filter(pa.array(due.rows(numbers(run, TIME))))
-            alone.append(_without(rows, matched))
-    return [rows for rows in alone if rows.num_rows]
-
-
-def keep(changes: Changes, due: Due, width: int, fresh: pa.Table | None, matched_now: pa.Table | None) -> None:
-    """Adds new rows that wait and rows that were matched to their slots, but for slots that are over."""
-    for table, rows in ((WAITING, fresh), (MATCHED, matched_now)):
-        for slot, part in by_slot(rows, width).items() if rows is not None else ():
-            if not due.over(slot, width):
-                changes.add[table, slot] = part.take(pa.array(np.argsort(numbers(part, HASH), kind="stable")))
-
-
 def over(state: State, due: Due, width: int) -> set[tuple[str, int]]:
     """The slots in which every row is due."""
     return {(table, slot) for table in (WAITING, MATCHED) for slot in state.slots(table) if due.over(slot, width)}

@@ -86,10 +86,10 @@ class WindowKernel:
 
     def _aggregate(self, rows: pa.Table) -> pa.Table:
         partial = Partial(self._parts, rows)
-        frame = _polars(rows.select(self._needed)) if self._needed else pl.DataFrame()
         made = [pl.Series(START, window_starts(numbers(rows, TIME), self._size)), *partial.columns.values()]
         plain = [pl.col(name) + 0.0 for name in self._by if pa.types.is_floating(self._input.field(name).type)]  # -0.0 is 0.0
-        grouping = frame.lazy().with_columns(*made, *plain).group_by(*self._by, START)
+        frame = _polars(rows.select(self._needed)).lazy().with_columns(*made, *plain) if self._needed else pl.LazyFrame(made)
+        grouping = frame.group_by(*self._by, START)
         grouped = partial.finish(grouping.agg(partial.expressions).collect())
         table = stored(grouped, pa.schema([f for f in self._partials if f.name != HASH]))
         return table.append_column(HASH, pa.array(hash64([table[name] for name in self._by], table.num_rows)))
