@@ -201,19 +201,19 @@ def produce_all(
 
 
 def _produce(topic: Topic, source: Input, order: Order, rejects: Rejects, mark: int | None) -> Outcome:
-    outcome = Outcome(rejects=rejects)
+    outcome, producer = Outcome(rejects=rejects), Producer(topic, batch_rows=order.batch_rows)
     try:
         with ExitStack() as stack:
             interrupt = stack.enter_context(Interrupt())
             advance = stack.enter_context(progress(source.stream))
-            producer = stack.enter_context(Producer(topic, batch_rows=order.batch_rows))
+            stack.enter_context(producer)
             how = Batching(order.batch_rows, topic.spec.max_record, lambda: interrupt.asked, keep_blank=order.raw)
             produce_batches(producer, source.batches(how), order, outcome, advance)
             outcome.interrupted = interrupt.asked
             if mark is not None and not outcome.stopped and not outcome.interrupted:
                 producer.mark(mark)
     except PenstockError:
-        click.echo(f"failed; {outcome.rows:,} rows are known to be in the log", err=True)
+        click.echo(f"failed; {producer.acknowledged:,} rows are known to be in the log", err=True)
         raise
     return outcome
 

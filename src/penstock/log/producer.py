@@ -92,6 +92,7 @@ class Producer:
         on_reject: Callable[[Mapping[str, Any] | bytes, str], None] | None = None,
     ) -> None:
         self.id = id or uuid.uuid4().hex
+        self.acknowledged = 0  # rows that the log has said it holds
         self._topic, self._epoch, self._known = topic, epoch, id is not None
         self._intake, self._objects_only = Intake(topic.spec), Intake(topic.spec, objects=True)
         self._batch_rows, self._linger = batch_rows, duration(linger, "linger").total_seconds()
@@ -233,6 +234,7 @@ class Producer:
                 raise
             self._queue.popleft()
             self._sequences[frame.partition] = frame.sequence + 1
+            self.acknowledged += frame.rows.num_rows if frame.rows else 0
             if frame.done and frame.places is not None:
                 frame.done(frame.places, frame.partition, appended.base)
 

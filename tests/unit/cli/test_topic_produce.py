@@ -4,6 +4,7 @@ import json
 import os
 import pty
 import re
+import resource
 import signal
 import socket
 import struct
@@ -201,6 +202,22 @@ def test_memory_stays_flat_when_the_file_is_large_and_when_a_line_has_no_end(sta
     assert peak(start("produce", "t", str(large))) < base + 80_000
     assert peak(start("produce", "t", str(endless))) < base + 80_000
     assert open_log(home).topic("t").ends()[0].next == 5000 * 91
+
+
+def test_a_disk_that_takes_no_more_is_told_with_what_is_in_the_log(start: Start, tmp_path: Path, home: Path) -> None:
+    file = tmp_path / "rows.jsonl"
+    file.write_bytes(b"".join(b'{"n": %d, "text": "%s"}\n' % (n, b"x" * 200) for n in range(50_000)))
+
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (4_000_000, 4_000_000))
+
+    process = start("produce", "t", str(file), preexec_fn=limit)
+    told = process.communicate(timeout=120)[1].decode()
+    assert process.returncode == 1
+    found = re.search(r"failed; ([\d,]+) rows are known to be in the log", told)
+    assert found
+    assert int(found[1].replace(",", "")) <= open_log(home).topic("t").ends()[0].next < 50_000
+    assert values(home, "t") == list(range(open_log(home).topic("t").ends()[0].next))
 
 
 def test_following_prints_rows_as_they_come_until_interrupted(start: Start, home: Path) -> None:

@@ -231,6 +231,7 @@ def test_an_unknown_outcome_is_tried_again_under_the_same_number_and_stored_once
     producer.flush()
     receipts.append(producer.send(order(3)))
     producer.flush()
+    assert producer.acknowledged == 4
     assert [r.position and r.position.offset for r in receipts] == [0, 1, 2, 3]
     assert [r.value["order_id"] for r in records(inner)] == ["o0", "o1", "o2", "o3"]
     assert [(f.sender and f.sender.sequence, f.count) for f in inner.frames(0)] == [(0, 3), (1, 0), (2, 1)]
