@@ -20,15 +20,19 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 STARTS = """
-import sys
+import psutil
 from penstock.engine.session import start_session
 told = []
-spark = start_session("child", "local[2]", {"spark.executor.heartbeatInterval": "7s"}, on_progress=told.append)
+given = {"spark.executor.heartbeatInterval": "7s", "spark.my.password": "canary"}
+spark = start_session("child", "local[2]", given, on_progress=told.append)
 count = spark.sparkContext.parallelize(range(4), 2).map(lambda n: (n % 2, n)).partitionBy(2).count()
 print("count", count, flush=True)
 print("beat", spark.sparkContext.getConf().get("spark.executor.heartbeatInterval"), flush=True)
+print("secret", spark.sparkContext.getConf().get("spark.my.password"), flush=True)
 print("told", "|".join(told), flush=True)
-print("jvm", spark.sparkContext._gateway.proc.pid, flush=True)
+jvm = spark.sparkContext._gateway.proc.pid
+print("hidden", "canary" not in str(psutil.Process(jvm).cmdline()), flush=True)
+print("jvm", jvm, flush=True)
 """
 
 
@@ -89,6 +93,8 @@ def test_either_launch_works_prints_nothing_and_leaves_nothing(tmp_path: Path, l
     assert done.stderr == ""
     assert "count 4" in done.stdout
     assert "beat 7s" in done.stdout
+    assert "secret canary" in done.stdout
+    assert "hidden True" in done.stdout
     assert ("PySpark's way" in done.stdout) == (launch == "plain")
     assert done.returncode == 0
     assert [p.name for p in tmp_path.iterdir()] == ["tmp"]

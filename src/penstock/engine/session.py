@@ -12,7 +12,7 @@ from typing import IO, TYPE_CHECKING, Any
 from penstock.engine import archive, launch
 from penstock.engine.java import Java, find_java
 from penstock.engine.scratch import remove_scratch, scratch
-from penstock.engine.settings import environment_for, local_master, settings
+from penstock.engine.settings import environment_for, for_command_line, local_master, settings
 from penstock.errors import EngineError, PenstockError
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ def _open_jvm(java: Java, wanted: Mapping[str, str], on_progress: Progress) -> A
 
 def _own(java: Java, wanted: Mapping[str, str], options: Sequence[str]) -> Any:
     with _log() as log:
-        process = launch.start(launch.command(java, wanted, options), scratch(), log)
+        process = launch.start(launch.command(java, for_command_line(wanted), options), scratch(), log)
     for module in ("pyspark.sql", "pyarrow", "polars"):  # useful while the JVM starts
         import_module(module)
     return launch.connected(process, scratch()).connect()
@@ -139,7 +139,7 @@ def _plain(wanted: Mapping[str, str]) -> Any:
 
     with _log() as log:
         try:
-            return launch_gateway(_spark_conf(wanted), popen_kwargs={"stdout": log, "stderr": log})
+            return launch_gateway(_spark_conf(for_command_line(wanted)), popen_kwargs={"stdout": log, "stderr": log})
         except Exception as error:
             raise EngineError("the JVM did not start", _first_line(error), *_log_tail(), hint="--verbose says more") from error
 

@@ -4,6 +4,7 @@ Why each of our settings is there is said beside it.
 """
 
 import os
+import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,6 +13,8 @@ from pathlib import Path
 ONE_THREAD = dict.fromkeys(("POLARS_MAX_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "ARROW_IO_THREADS"), "1")
 # A path for a Unix socket has about a hundred bytes; Spark adds 43 to the directory.
 _LONGEST_SOCKET_DIRECTORY = 60
+# What Spark itself hides where it prints its settings.
+_SECRET = re.compile(r"secret|password|token|access[.]?key", re.IGNORECASE)
 
 
 def local_master() -> str:
@@ -47,6 +50,13 @@ def settings(app: str, master: str, given: Mapping[str, str], buckets: int, dire
         ours |= {"spark.python.unix.domain.socket.dir": str(directory)} if _is_local(master) else {}
     ours["spark.driver.extraJavaOptions"] = _java_options(master, given.get("spark.driver.extraJavaOptions", ""))
     return ours | {name: value for name, value in given.items() if name != "spark.driver.extraJavaOptions"}
+
+
+def for_command_line(wanted: Mapping[str, str]) -> dict[str, str]:
+    """The settings that may stand on the JVM's command line, where every user of the machine can read them.
+
+    Secrets reach Spark through the gateway instead, before its context starts."""
+    return {name: value for name, value in wanted.items() if not _SECRET.search(name)}
 
 
 def _is_local(master: str) -> bool:

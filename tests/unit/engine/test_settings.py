@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.engine.settings import environment_for, local_master, settings
+from penstock.engine.settings import environment_for, for_command_line, local_master, settings
 
 SHORT, LONG = Path("/tmp/penstock-x"), Path("/tmp") / ("x" * 80)
 
@@ -58,3 +58,15 @@ def test_a_shuffle_has_as_many_parts_as_there_are_buckets() -> None:
 
 def test_the_default_master_runs_at_least_two_tasks() -> None:
     assert int(local_master().removeprefix("local[").removesuffix("]")) >= 2
+
+
+def test_secrets_do_not_stand_on_a_command_line() -> None:
+    given = {
+        "spark.authenticate.secret": "canary",
+        "spark.hadoop.fs.s3a.access.key": "canary",
+        "spark.ssl.keyPassword": "canary",
+        "spark.x": "y",
+    }
+    shown = for_command_line(settings("app", "local[2]", given, 2, SHORT))
+    assert "canary" not in str(shown)
+    assert shown["spark.x"] == "y"
