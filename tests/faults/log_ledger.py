@@ -80,6 +80,7 @@ class Script:
     sequence: int = 0
     next_id: int = 0
     in_flight: tuple[list[int], Sender | None] | None = None
+    last_stamped: tuple[list[int], Sender] | None = None
 
     def start(self) -> None:
         self.log = open_log(self.storage)
@@ -104,7 +105,9 @@ class Script:
         try:
             answer = self.topic.append(0, rows_of(ids), mark=NEVER, sender=sender)
             self.acknowledge(ids, answer.base)
-            self.sequence += stamped
+            if sender:
+                assert not answer.duplicate
+                self.sequence, self.last_stamped = self.sequence + 1, (ids, sender)
         except (StorageError, DiskFull):
             self.refuse(ids)
             raise
@@ -130,6 +133,10 @@ def check_image(image: Storage, script: Script) -> None:
         return
     if script.rng.random() < 0.5:  # a reader comes first, or a writer
         ledger.check(topic)
+    if script.last_stamped:
+        ids, last = script.last_stamped
+        answer = topic.append(0, rows_of(ids), sender=last)
+        assert (answer.base, answer.duplicate) == (ledger.acked[ids[0]], True), "a retry is answered as before"
     if script.in_flight:
         ids, sender = script.in_flight
         there = ledger.check(open_log(image).topic("t"))

@@ -189,7 +189,7 @@ class SegmentKeeper:
         for name in self._place.segments():
             if name.serial == current.begin.before_serial:
                 with suppress(PenstockError):
-                    self._place.storage.remove(self._place.acks(name))
+                    self._place.storage.remove(self._place.acks(name), durable=False)
         current.begin = None
 
 

@@ -97,24 +97,25 @@ class FileTopic:
                 writer.close()
             self._forget()
 
-    def _checked(self, rows: pa.RecordBatch) -> Rows:
-        try:
-            return checked_rows(self._spec, rows)
-        except BadSchema:
-            if not self._newer_schema():  # another process may have added the column
-                raise
-            return checked_rows(self._spec, rows)
-
-    def _newer_schema(self) -> bool:
+    def take_schemas(self) -> bool:
+        """Looks for columns that were added meanwhile; whether there are any."""
         schemas = self._store.schemas()
         newer = len(schemas) > len(self._schemas)
         self._schemas, self._spec = schemas, replace(self._spec, schema=schemas[-1])
         return newer
 
+    def _checked(self, rows: pa.RecordBatch) -> Rows:
+        try:
+            return checked_rows(self._spec, rows)
+        except BadSchema:
+            if not self.take_schemas():  # another process may have added the column
+                raise
+            return checked_rows(self._spec, rows)
+
     def _chunks(self, found: Iterator[tuple[Segment, Stored]], decoder: Decoder) -> Iterator[Chunk]:
         for segment, stored in found:
             if not decoder.knows(stored.layout):
-                self._newer_schema()
+                self.take_schemas()
                 decoder = decoder.with_schemas(self._schemas)
             body = segment.body(stored)
             try:
@@ -162,4 +163,6 @@ def opened(store: TopicStore, clock: Clock, segment_size: int) -> FileTopic:
         if len(_OPEN) >= _MOST_OPEN:
             _OPEN.clear()
         _OPEN[place] = FileTopic(store, clock, segment_size)
+    else:
+        _OPEN[place].take_schemas()
     return _OPEN[place]

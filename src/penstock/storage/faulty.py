@@ -164,6 +164,7 @@ class FaultyStorage:
 
     def __init__(self, files: dict[str, bytes] | None = None) -> None:
         self._files = {p: _File(bytearray(c), bytes(c), entry_durable=True) for p, c in (files or {}).items()}
+        self._ghosts: dict[str, _File] = {}  # removed, but not durably
         self._locks = MemoryStorage()
         self._guard = threading.RLock()
         self.failures: list[Failure] = []
@@ -188,7 +189,7 @@ class FaultyStorage:
 
     def _image(self, choose: Callable[[], Damage], rng: random.Random) -> MemoryStorage:
         with self._guard:
-            left = {}
+            left = {path: ghost.after_loss("keep", rng) for path, ghost in self._ghosts.items() if rng.random() < 0.5}
             for path, file in self._files.items():
                 damage = choose()
                 if file.entry_durable or (damage != "drop" and (damage == "keep" or rng.random() < 0.5)):
@@ -228,9 +229,13 @@ class FaultyStorage:
     def remove(self, path: str, durable: bool = True) -> None:
         self._pass("remove", path)
         with self._guard:
-            for name in [*self._files]:
+            for name in [*self._files, *self._ghosts]:
                 if name == path or name.startswith(path + "/"):
-                    del self._files[name]
+                    gone = self._files.pop(name, None)
+                    if gone and gone.entry_durable and not durable:
+                        self._ghosts[name] = gone
+                    elif durable:
+                        self._ghosts.pop(name, None)
 
     def lock(self, path: str, wait: bool = True) -> AbstractContextManager[bool]:
         return self._locks.lock(path, wait)

@@ -109,3 +109,14 @@ def test_every_kind_of_damage_has_its_image() -> None:
     file = storage.append("file")
     file.write(b"x")
     assert len(list(storage.images(random.Random(0)))) == 7
+
+
+def test_what_was_removed_in_passing_may_come_back() -> None:
+    storage = FaultyStorage({"d/a": b"a", "d/b": b"b"})
+    storage.remove("d/a", durable=False)
+    assert storage.list("d") == ["b"]
+    assert contents(storage, "d/a") == {None, b"a"}
+    storage.publish("d/a", b"new")
+    assert contents(storage, "d/a") == {b"new"}
+    storage.remove("d")
+    assert contents(storage, "d/a") == contents(storage, "d/b") == {None}
