@@ -58,6 +58,7 @@ def demo(seconds: float, headless: bool, output: str, home: Path | None, keep: b
 
 
 def _run(place: Place, seconds: float, headless: bool, output: str, started: float) -> int:
+    click.echo(f"a shop in {place.path}: getting ready", err=True)
     from penstock.cli.demo_cues import kill_at
     from penstock.cli.demo_engine import Engine
     from penstock.cli.demo_topics import make_topics
@@ -76,9 +77,9 @@ def _tell(place: Place, engine: "Engine", seconds: float, headless: bool, output
     from penstock.cli.demo_story import Story
     from penstock.cli.demo_verdict import as_json, print_verdict
 
-    with _stage(headless, place.path) as stage:
+    with _stage(headless, place.path, started) as stage:
         outcome = Story(engine, stage, seconds, started).tell()
-        stage.tell("closing the books: everything is reckoned once more from the log, in plain Python")
+        stage.tell("the books: everything is reckoned once more from the log alone")
         books = close_books(place.path, outcome.orders)
     place.keep = place.keep or not books.ok
     if output == "json":
@@ -90,16 +91,14 @@ def _tell(place: Place, engine: "Engine", seconds: float, headless: bool, output
     return 0 if books.ok else UNHEALTHY
 
 
-def _stage(headless: bool, home: Path) -> "Stage":
+def _stage(headless: bool, home: Path, started: float) -> "Stage":
     from rich.console import Console
 
     from penstock.cli.demo_screen import Lines, Screen
 
     if not headless:
-        return Screen(Console(highlight=False), f"Penstock: a shop · home {home}")
-    lines = Lines()
-    lines.tell(f"home {home}")
-    return lines
+        return Screen(Console(highlight=False), f"Penstock: a shop · home {home}", started)
+    return Lines(started)
 
 
 @contextmanager

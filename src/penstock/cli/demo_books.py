@@ -41,7 +41,7 @@ class Books:
     sums: tuple[Entry, ...]  # in cents
     unbalanced: tuple[str, ...]  # steps whose fates do not add up
     produced: int  # orders that the log has acknowledged
-    counted: int  # orders in a minute of sales_per_minute
+    counted: int  # orders in sales_per_minute
     late: int
     dead: int
     paid: int
@@ -71,18 +71,18 @@ def close_books(home: Path, orders: int) -> Books:
     dead, unjoined = _topic(home, "shop.dead", "partition", "offset"), _topic(home, "shop.late", "topic", "partition", "offset")
     paid = _topic(home, "settled_orders", "order_id", "payments_at")
     entries = (
-        Entry.of("orders sent, and in the log", sent, want.logged),
-        Entry.of("orders in a minute of sales_per_minute", want.sales, sales),
+        Entry.of("orders sent, in the log", sent, want.logged),
+        Entry.of("orders in sales_per_minute", want.sales, sales),
         Entry.of("late orders in late_orders", want.late, late),
         Entry.of("unreadable orders in shop.dead", want.dead, dead),
-        Entry.of("paid orders in topic settled_orders", want.settled, paid),
+        Entry.of("paid orders in settled_orders", want.settled, paid),
         Entry.of("unpaid orders in unpaid_orders", want.unpaid, unpaid),
-        Entry.of("rows too late for the join in shop.late", want.unjoined, unjoined),
-        Entry.of("paid orders in the second flow's takings", want.takings, _by_window(takings, "orders")),
+        Entry.of("not joined: late, in shop.late", want.unjoined, unjoined),
+        Entry.of("paid orders, second flow", want.takings, _by_window(takings, "orders")),
     )
     sums = (
-        Entry.of("sales of the first flow", want.sales_cents, _by_window(minutes, "cents")),
-        Entry.of("takings of the second flow", want.takings_cents, _by_window(takings, "cents")),
+        Entry.of("sales, first flow", want.sales_cents, _by_window(minutes, "cents")),
+        Entry.of("takings, second flow", want.takings_cents, _by_window(takings, "cents")),
     )
     totals = [found.total() for found in (sales, late, dead, paid, unpaid)]
     return Books(entries, sums, _unbalanced(home), orders, *totals)

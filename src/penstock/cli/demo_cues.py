@@ -20,14 +20,14 @@ CUES = (
     Cue(
         "before_decide",
         False,
-        "kill -9 in epoch {n}: computed, but not decided. Nothing of it can be seen: the views are at epoch {seen}",
-        "epoch {n} was done again, from the same rows",
+        "kill -9 in epoch {n}: computed, not decided; the views stay at {seen}",
+        "back: epoch {n} was done again, from the same rows",
     ),
     Cue(
         "after_decide",
         True,
-        "kill -9 in epoch {n}: decided, but not delivered. The views are at epoch {seen}",
-        "epoch {n} was delivered as it had been decided, without computing it again",
+        "kill -9 in epoch {n}: decided, not delivered; the views are at {seen}",
+        "back: epoch {n} was delivered as decided, without computing it again",
     ),
 )
 

@@ -37,8 +37,8 @@ class Story:
     def tell(self) -> Outcome:
         till = Till(self.engine.home)
         try:
-            self.stage.tell("the engine is starting: Python, then Spark")
-            self.stage.tell("the shop is open: a minute there takes five seconds here; what comes in waits in the log")
+            self.stage.tell("the engine starts; rows wait in the log meanwhile")
+            self.stage.tell("the shop is open: a minute there takes five seconds here")
             self._trade(till)
             till.close()
             self.stage.tell(f"the shop is closed: {till.orders:,} orders, {till.payments:,} payments", "good")
@@ -110,7 +110,7 @@ class Story:
         if self._expecting and sight.delivered >= self._expecting[1]:
             cue, epoch = self._expecting
             self._expecting = None
-            self.stage.tell(f"the engine is back: {cue.back.format(n=epoch)}", "good")
+            self.stage.tell(cue.back.format(n=epoch), "good")
         if not self._expecting and sight.delivered >= 0 and self.doing not in ("draining", "done"):
             self.doing = "running"
 
