@@ -50,6 +50,6 @@ def _travels(module: ModuleType, directory: Path) -> None:
     """Functions of the flow's file, and of files beside it, go to Spark's tasks whole: those do not see this directory."""
     file = getattr(module, "__file__", None)
     if file and Path(file).resolve().parent == directory:
-        import cloudpickle
+        from penstock.engine.placement import travels_whole
 
-        cloudpickle.register_pickle_by_value(module)
+        travels_whole(module)

@@ -8,6 +8,7 @@ A flow's directory:
     state/, staged/      files that decisions name
 """
 
+import re
 import zlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -160,7 +161,10 @@ class Decisions:
     def incarnation(self, fresh: str) -> tuple[str, bool]:
         """The id of this life of the state, and whether it has just begun."""
         try:
-            return self.storage.read("incarnation").to_pybytes().decode().strip(), False
+            found = self.storage.read("incarnation").to_pybytes().decode(errors="replace").strip()
+            if not re.fullmatch("[0-9a-f]{32}", found):
+                raise Damaged(f"the file incarnation of flow {self.flow} is damaged", hint="restore it from a copy")
+            return found, False
         except NotFound:
             if self.epochs():
                 raise Damaged(
@@ -171,10 +175,11 @@ class Decisions:
             return fresh, True
 
     def generation(self, owner: Mapping[str, Any]) -> int:
-        """Takes the next generation: every start has its own."""
+        """Takes the next generation: every start has its own, and none is lower than one that has decided."""
+        last = self.last()
         while True:
             taken = [int(name) for name in self.storage.list("generations") if name.isdigit()]
-            mine = max(taken, default=0) + 1
+            mine = max([*taken, last.generation if last else 0]) + 1
             try:
                 self.storage.publish(f"generations/{mine:012d}", orjson.dumps(owner))
                 return mine
@@ -182,9 +187,12 @@ class Decisions:
                 continue
 
     def owner(self) -> dict[str, Any]:
-        """Who took the last generation."""
+        """Who took the last generation; nothing where the file cannot be read, for no result depends on it."""
         taken = self.storage.list("generations")
         if not taken:
             return {}
-        owner: dict[str, Any] = orjson.loads(self.storage.read(f"generations/{taken[-1]}").to_pybytes())
-        return owner
+        try:
+            owner: dict[str, Any] = orjson.loads(self.storage.read(f"generations/{taken[-1]}").to_pybytes())
+            return owner
+        except (NotFound, orjson.JSONDecodeError):
+            return {}

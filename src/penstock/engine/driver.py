@@ -16,6 +16,7 @@ from penstock.engine.epoch import Fail, Setting, Timing, nothing, run_epoch
 from penstock.engine.opening import Opened, Wish, open_epoch
 from penstock.engine.placement import InProcess, Placement
 from penstock.engine.program import Program, lower
+from penstock.engine.records import keep_record
 from penstock.errors import Held, Mismatch, NotFound
 from penstock.flow.plan import Plan, Source
 from penstock.log.port import Log, Topic
@@ -27,7 +28,7 @@ class Report:
     """One epoch, for people and for records."""
 
     flow: str
-    decision: Decision
+    decision: Decision = field(repr=False)
     rows: int
     seconds: float
     steps: dict[str, float]
@@ -57,6 +58,7 @@ class Driver:
         self.decisions = Decisions(means.storage, plan.flow)
         self.program = lower(plan, self._topics())
         self.last: Decision | None = None
+        self.deliverer = Deliverer((), self.decisions)
         self._lock: AbstractContextManager[bool] | None = None
 
     def _topics(self) -> dict[str, Topic | None]:
@@ -77,6 +79,13 @@ class Driver:
     def start(self) -> None:
         """Takes the flow's lock and the next generation; delivers what is decided and forgets what is not."""
         self._take()
+        try:
+            self._recover()
+        except BaseException:
+            self.release()
+            raise
+
+    def _recover(self) -> None:
         incarnation, _ = self.decisions.incarnation(uuid.uuid4().hex)
         owner = {"pid": os.getpid(), "host": socket.gethostname(), "since": _now(), "steps": describe(self.plan)}
         generation = self.decisions.generation(owner)
@@ -117,7 +126,9 @@ class Driver:
             return
         if last.incarnation != incarnation:
             raise Mismatch(
-                f"the decisions of flow {self.plan.flow} belong to another life of it", hint="restore the whole directory"
+                f"the decisions of flow {self.plan.flow} belong to another life of it",
+                f"the file incarnation says {incarnation}, epoch {last.epoch} says {last.incarnation}",
+                hint="restore the whole directory from one copy",
             )
         if last.fingerprint != self.program.fingerprint():
             raise Mismatch(
@@ -152,15 +163,9 @@ class Driver:
         self.sweeper.sweep(decision, self.deliverer.delivered())
         timing.lap("sweep", at)
         self.means.fail("after_sweep")
-        return Report(
-            flow=self.plan.flow,
-            decision=decision,
-            rows=opened.rows,
-            seconds=time.perf_counter() - started,
-            steps=timing.seconds,
-            behind=opened.behind,
-            lag=_lag(opened),
-        )
+        seconds = time.perf_counter() - started
+        keep_record(self.means.storage, decision, seconds, timing.seconds, opened.behind)
+        return Report(self.plan.flow, decision, opened.rows, seconds, timing.seconds, opened.behind, _lag(opened))
 
     def stop(self) -> None:
         """Everything decided is delivered; the flow is free again."""

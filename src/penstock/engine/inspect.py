@@ -16,6 +16,7 @@ from penstock.kernels.port import Kernel
 from penstock.kernels.windows import WindowKernel
 from penstock.storage.local import LocalStorage
 from penstock.storage.port import Storage
+from penstock.storage.sealed import read_sealed
 
 
 class Finding(NamedTuple):
@@ -83,7 +84,7 @@ def _flow_health(home: Path, flow: str) -> Iterator[Finding]:
         for ref in last.state:
             read_run(decisions.storage, ref)
         for staged in last.staged:
-            decisions.storage.read(staged.file)
+            read_sealed(decisions.storage, staged.file)
         yield Finding("ok", f"flow {flow}: epoch {last.epoch} decided, {len(last.state)} runs of state readable")
     except NotFound as error:
         yield Finding("bad", f"flow {flow}: {error.what}", "restore the flow's directory from a copy, or start the flow over")

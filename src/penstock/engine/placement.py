@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import lru_cache
+from types import ModuleType
 from typing import Any, NamedTuple, Protocol
 
 import pyarrow as pa
@@ -18,6 +19,7 @@ from penstock.core.change import HASH
 from penstock.engine.decision import RunRef
 from penstock.engine.program import Program
 from penstock.engine.reading import Range
+from penstock.engine.state import read_arrow
 from penstock.engine.work import Blocks, Result, Work, split
 from penstock.errors import PenstockError, SparkFailed
 from penstock.log.port import Log
@@ -69,7 +71,7 @@ def read_units(job: Job, work: Work, ranges: Iterable[Range], carried: Iterable[
     """Level 0: what comes into the segment."""
     work.read(job.log, ranges)
     for reader, file in carried:
-        rows = pa.ipc.open_file(job.storage.read(file)).read_all()
+        rows = read_arrow(job.storage, file).read_all()
         name, _, port = reader.partition(":")
         if not port:
             work.push(name, rows)
@@ -286,6 +288,13 @@ def _pack_cached(program_id: int, program: Any) -> bytes:
     import cloudpickle
 
     return bytes(cloudpickle.dumps(program.value))
+
+
+def travels_whole(module: ModuleType) -> None:
+    """What tasks need of this module is sent along with the program: they cannot import it."""
+    import cloudpickle
+
+    cloudpickle.register_pickle_by_value(module)
 
 
 class _ById:

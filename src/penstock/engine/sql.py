@@ -1,6 +1,5 @@
 """Steps that only Spark SQL may evaluate: their rows go through the JVM, from files to files, between two segments."""
 
-import uuid
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -10,7 +9,7 @@ from penstock.core.change import POSITION, TIME, WATERMARK
 from penstock.engine.failures import translated
 from penstock.engine.placement import Carried, Job, settle
 from penstock.engine.program import needs_sql
-from penstock.engine.state import write_arrow
+from penstock.engine.state import CARRIED, read_arrow, write_arrow
 from penstock.engine.work import Result
 from penstock.flow.plan import Select, Step, Where
 from penstock.storage.port import Storage
@@ -63,7 +62,7 @@ def _reader(storage: Storage, files: list[str], names: list[str]) -> Any:
     def read(ids: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         settle()
         for number in [i for batch in ids for i in batch.column(0).to_pylist()]:
-            table = pa.ipc.open_file(storage.read(files[number])).read_all()
+            table = read_arrow(storage, files[number]).read_all()
             yield from table.select([*names, TIME, WATERMARK, POSITION]).to_batches()
 
     return read
@@ -75,8 +74,7 @@ def _writer(storage: Storage, epoch: int, wanted: pa.Schema) -> Any:
         if not held:
             return
         table = pa.Table.from_batches(held).cast(wanted)
-        path = f"staged/{epoch}-{uuid.uuid4().hex[:16]}.carried.arrow"
-        write_arrow(storage, path, [table])
+        path, _ = write_arrow(storage, f"staged/{epoch}", [table], CARRIED)
         yield pa.RecordBatch.from_pydict({"file": [path], "rows": [table.num_rows]})
 
     return write

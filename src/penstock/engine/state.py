@@ -1,6 +1,5 @@
 """State as files: immutable Arrow runs named by the decision, opened once per process, merged eight by eight."""
 
-import uuid
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -15,7 +14,9 @@ from penstock.engine.decision import RunRef
 from penstock.errors import Damaged, NotFound
 from penstock.kernels.port import Changes, Kernel, State
 from penstock.storage.port import Storage
+from penstock.storage.sealed import read_sealed, write_sealed
 
+CARRIED = "carried.arrow"  # how files end that only the epoch itself needs: rows for Spark SQL and the next segment
 FAN = 8  # runs of one level that are merged into one of the next
 
 
@@ -35,26 +36,24 @@ class StateWriter:
         """Writes and syncs every file; names are unique, so another attempt of the same task harms nobody."""
         refs = []
         for (step, table), runs in self.runs.items():
-            path = f"state/{step}/{self.epoch}-{table}-{uuid.uuid4().hex[:16]}.arrow"
-            write_arrow(self.storage, path, [rows for _, rows in runs])
+            path, _ = write_arrow(self.storage, f"state/{step}/{self.epoch}-{table}", [rows for _, rows in runs])
             refs += [ref._replace(file=path, batch=i) for i, (ref, _) in enumerate(runs)]
         return refs
 
 
-def write_arrow(storage: Storage, path: str, tables: Sequence[pa.Table]) -> int:
-    """One Arrow IPC file with one batch per table, synced; returns its size."""
+def write_arrow(storage: Storage, stem: str, tables: Sequence[pa.Table], ending: str = "arrow") -> tuple[str, int]:
+    """One Arrow IPC file with one batch per table, synced; returns its name and size."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_file(sink, tables[0].schema) as writer:
         for table in tables:
             writer.write_batch(one_batch(table))
     data = sink.getvalue()
-    appender = storage.append(path)
-    try:
-        appender.write(data)
-        appender.sync()
-    finally:
-        appender.close()
-    return int(data.size)
+    return write_sealed(storage, stem, ending, data), int(data.size)
+
+
+def read_arrow(storage: Storage, path: str) -> pa.RecordBatchFileReader:
+    """The file, checked against the checksum in its name."""
+    return pa.ipc.open_file(read_sealed(storage, path))
 
 
 def one_batch(table: pa.Table) -> pa.RecordBatch:
@@ -74,10 +73,8 @@ def read_run(storage: Storage, ref: RunRef) -> pa.Table:
 def _open(storage: Storage, path: str) -> pa.RecordBatchFileReader:
     """Open maps are kept by file name: files are immutable, so what is kept is never stale."""
     try:
-        return pa.ipc.open_file(storage.read(path))
-    except NotFound as error:
-        raise _damaged(path, error) from error
-    except pa.ArrowInvalid as error:
+        return read_arrow(storage, path)
+    except (NotFound, Damaged, pa.ArrowInvalid) as error:
         raise _damaged(path, error) from error
 
 

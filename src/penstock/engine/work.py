@@ -4,7 +4,6 @@ Rows leave a task in four ways: as blocks for the bucket of a keyed step, as sta
 next segment, and as counts. Everything is collected here and written at the end under unique names.
 """
 
-import uuid
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -23,7 +22,7 @@ from penstock.core.time import NEVER
 from penstock.engine.decision import RunRef, StagedRef
 from penstock.engine.program import DEAD, LATE, Program, late_schema
 from penstock.engine.reading import ADDRESS, PIECE, Dead, Range, positioned, read
-from penstock.engine.state import StateWriter, apply_changes, load_state, write_arrow
+from penstock.engine.state import CARRIED, StateWriter, apply_changes, load_state, write_arrow
 from penstock.errors import BadFlow
 from penstock.flow.plan import MapArrow, Select, Step, Union, Where
 from penstock.kernels.expressions import compile as polars_of
@@ -174,12 +173,11 @@ class Work:
         for sink, tables in self.staged.items():
             rows = pa.concat_tables(tables, promote_options="default")
             if rows.num_rows:
-                path = f"staged/{self.epoch}-{sink}-{uuid.uuid4().hex[:16]}.arrow"
-                self.result.staged.append(StagedRef(sink, path, rows.num_rows, write_arrow(self.storage, path, [rows])))
+                path, size = write_arrow(self.storage, f"staged/{self.epoch}-{sink}", [rows])
+                self.result.staged.append(StagedRef(sink, path, rows.num_rows, size))
         for reader, tables in self.carried.items():
             rows = pa.concat_tables(tables, promote_options="default")
-            path = f"staged/{self.epoch}-{uuid.uuid4().hex[:16]}.carried.arrow"
-            write_arrow(self.storage, path, [rows])
+            path, _ = write_arrow(self.storage, f"staged/{self.epoch}", [rows], CARRIED)
             self.result.carried.append((reader, path, rows.num_rows))
         return self.result
 

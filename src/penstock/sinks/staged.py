@@ -9,6 +9,7 @@ from penstock.core.schema import Schema
 from penstock.core.time import NEVER
 from penstock.errors import PenstockError, SinkError
 from penstock.storage.port import Storage
+from penstock.storage.sealed import read_sealed
 
 _SYSTEM = [pa.field(TIME, pa.int64()), pa.field(POSITION, pa.binary()), pa.field(WATERMARK, pa.int64())]
 
@@ -26,7 +27,7 @@ def staged_rows(storage: Storage, files: Sequence[str], schema: Schema, updating
 
 def _read(storage: Storage, path: str, wanted: pa.Schema) -> pa.Table:
     try:
-        table = pa.ipc.open_file(pa.BufferReader(storage.read(path))).read_all()
+        table = pa.ipc.open_file(pa.BufferReader(read_sealed(storage, path))).read_all()
         return pa.table([_column(table, f) for f in wanted], schema=wanted)
     except (pa.ArrowException, PenstockError, OSError, KeyError) as error:
         raise SinkError(

@@ -202,8 +202,9 @@ class FlowTest:
             make = targets(self.log, storage, self._directory / "views", self._fail)
             sql = getattr(self._analyzer, "sql", None)
             means = Means(self.log, storage, make, buckets=self.buckets, clock=self.clock, fail=self._fail, sql=sql)
-            self._driver = Driver(self.plan, means)
-            self._driver.start()
+            driver = Driver(self.plan, means)
+            driver.start()
+            self._driver = driver
         return self._driver
 
     def _fail(self, point: str) -> None:
