@@ -37,6 +37,7 @@ COMMANDS = {
     "topic": Place("penstock.cli.topic:topic", "Create, list, describe, write, read, mark and delete topics."),
     "view": Place("penstock.cli.view:view", "List, show, look up and follow views."),
     "fates": Place("penstock.cli.fates:fates", "The books: what became of every row."),
+    "epochs": Place("penstock.cli.epochs:epochs", "Show how long the last epochs took, step by step."),
     "ingest": Place("penstock.cli.ingest:ingest", "Write any Spark stream into a topic, exactly once."),
     "doctor": Place("penstock.cli.doctor:doctor", "Check home, Java, versions, log and state; say what to do."),
 }

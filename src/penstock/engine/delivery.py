@@ -8,6 +8,8 @@ from typing import Any
 
 from penstock.core.time import NEVER
 from penstock.engine.decision import Decision, Decisions
+from penstock.engine.records import keep_marks
+from penstock.engine.state import CARRIED
 from penstock.errors import Mismatch, SinkError
 from penstock.sinks.port import Delivery, Marker, Sink
 from penstock.storage.port import Storage
@@ -161,9 +163,13 @@ class Sweeper:
             if epoch > min(delivered, decision.epoch - self.keep):
                 break
             gone = self.files.pop(epoch) - set().union(*self.files.values())
+            keep_marks(self.storage, self.decisions.read(epoch))
             self.decisions.forget(epoch)
             for path in gone:
                 self.storage.remove(path, durable=False)
+        for name in self.storage.list("staged"):
+            if name.endswith(CARRIED):
+                self.storage.remove(f"staged/{name}", durable=False)
         if not self.orphans_gone:
             self._remove_orphans()
             self.orphans_gone = True

@@ -1,0 +1,52 @@
+"""What stays of an epoch after its decision is swept."""
+
+from penstock import Flow, Tumbling, agg
+from penstock.engine.decision import EngineMark
+from penstock.engine.delivery import KEEP
+from penstock.engine.records import kept_marks, records
+
+
+def a_flow() -> Flow:
+    flow = Flow("counts")
+    clicks = flow.stream("clicks", "page string, at timestamp", time="at", lateness="1 second")
+    clicks.window(Tumbling("1 minute"), by="page").agg(n=agg.count()).view("counts")
+    return flow
+
+
+def test_every_epoch_leaves_a_record_with_the_time_of_each_step() -> None:
+    with a_flow().test() as t:
+        for minute in range(3):
+            t.send("clicks", {"page": "/", "at": f"2024-01-15T10:0{minute}:00"})
+            t.epoch()
+        found = list(records(t.driver.means.storage))
+        assert [r["epoch"] for r in found] == [0, 1, 2]
+        assert [r["rows"] for r in found] == [1, 1, 1]
+        assert {"open", "run", "decide", "deliver", "sweep"} <= found[0]["steps"].keys()
+
+
+def test_a_record_that_a_crash_tore_spoils_no_other() -> None:
+    with a_flow().test() as t:
+        t.send("clicks", {"page": "/", "at": "2024-01-15T10:00:00"})
+        t.epoch()
+        storage = t.driver.means.storage
+        torn = storage.append("records/00000000.jsonl")
+        torn.write(b'\n{"epoch": 1, "ro')
+        torn.close()
+        t.send("clicks", {"page": "/", "at": "2024-01-15T10:01:00"})
+        t.epoch()
+        assert [r["epoch"] for r in records(storage)] == [0, 1]
+
+
+def test_marks_outlive_the_decisions_they_were_made_in() -> None:
+    with a_flow().test() as t:
+        t.topic("clicks", partitions=2)
+        for second in range(KEEP + 10):
+            t.send("clicks", {"page": "/", "at": f"2024-01-15T10:00:{second:02d}"}, partition=0)
+            t.epoch()
+        decisions = t.driver.decisions
+        swept = kept_marks(t.driver.means.storage)
+        kept = {m for epoch in decisions.epochs() for m in decisions.read(epoch).marks}
+        assert decisions.epochs()[0] > 0
+        assert {m.partition for m in swept | kept} == {1}  # the empty partition was excused in every epoch but the first
+        assert len(swept | kept) >= KEEP + 8
+        assert all(isinstance(m, EngineMark) and m.offset == 0 for m in swept)
