@@ -72,7 +72,7 @@ def _start(wanted: Mapping[str, str], on_progress: Progress) -> None:
     java = find_java()
     on_progress(f"starting Spark on {wanted['spark.master']} (Java {java.major})")
     gateway = _open_jvm(java, wanted, on_progress)
-    atexit.register(_end, gateway.proc, java)
+    atexit.register(_end, gateway.proc, java, os.getpid())
     return _open_context(wanted, gateway)
 
 
@@ -161,8 +161,10 @@ def _archive_options(java: Java) -> list[str]:
     return [f"-XX:SharedArchiveFile={path}", "-Xlog:disable"] if path.exists() else []
 
 
-def _end(process: "subprocess.Popen[bytes]", java: Java) -> None:
+def _end(process: "subprocess.Popen[bytes]", java: Java, owner: int) -> None:
     """At the end of this process: stop Spark, end its JVM, clean up, and have the archive built if there was none."""
+    if os.getpid() != owner:
+        return  # a forked child: Spark is its parent's
     end_jvm(process, _EXIT_PATIENCE)
     remove_scratch()
     with suppress(OSError):  # no cache directory to be had: then without
