@@ -9,15 +9,11 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-import pyarrow as pa
-
 from penstock.core.schema import Schema
-from penstock.core.time import micros
 from penstock.engine.source import SourceSpec
-from penstock.flow.plan import Join, LateRows, MapArrow, Output, Plan, Select, Source, Step, Where, Window
-from penstock.kernels.joins import JoinKernel
+from penstock.flow.plan import Keyed, LateRows, MapArrow, Output, Plan, Select, Source, Step, Where
+from penstock.kernels.families import kernel_of
 from penstock.kernels.port import Kernel
-from penstock.kernels.windows import WindowKernel
 from penstock.log.port import Topic
 
 _WHERE = "topic string, partition int, offset long, time timestamp, watermark timestamp"
@@ -47,7 +43,6 @@ class Program:
     places: Mapping[str, Place]
     readers: Mapping[str, tuple[Reader, ...]]
     late_sink: frozenset[str] = field(default_factory=frozenset)  # judging steps whose late rows go to the flow's own topic
-    positioned: frozenset[str] = field(default_factory=frozenset)  # keyed steps whose rows must know their position
 
     @property
     def segments(self) -> int:
@@ -95,16 +90,19 @@ def lower(plan: Plan, topics: Mapping[str, Topic | None]) -> Program:
     """The program of a plan, over topics as they are now (None: not there yet)."""
     places = _places(plan)
     readers = _readers(plan, places)
-    kernels = {s.name: kernel for s in plan.steps if (kernel := _kernel(plan, s))}
+    kernels = {
+        s.name: kernel_of(s.definition.family, s.definition, [plan.step(i).schema.arrow for i in s.inputs], s.schema.arrow)
+        for s in plan.steps
+        if isinstance(s.definition, Keyed)
+    }
     sources = {
         s.name: SourceSpec.of(s.name, s.definition, s.schema, topics.get(s.definition.topic))
         for s in plan.steps
         if isinstance(s.definition, Source)
     }
     read_late = {s.inputs[0] for s in plan.steps if isinstance(s.definition, LateRows)}
-    diverts = {s.name for s in plan.steps if isinstance(s.definition, (Window, Join)) and s.definition.late == "divert"}
-    joins = frozenset(s.name for s in plan.steps if isinstance(s.definition, Join))
-    return Program(plan, sources, kernels, places, readers, frozenset(diverts - read_late), joins)
+    diverts = {s.name for s in plan.steps if isinstance(s.definition, Keyed) and s.definition.late == "divert"}
+    return Program(plan, sources, kernels, places, readers, frozenset(diverts - read_late))
 
 
 def sink_id(output: Output) -> str:
@@ -131,7 +129,7 @@ def _places(plan: Plan) -> dict[str, Place]:
         level = max((p.level for p in before if p.segment == segment), default=0)
         if needs_sql(step):
             places[step.name] = Place(segment + 1, 0)
-        elif isinstance(step.definition, (Window, Join)):
+        elif isinstance(step.definition, Keyed):
             places[step.name] = Place(segment, level + 1)
         else:
             places[step.name] = Place(segment, level)
@@ -146,24 +144,13 @@ def _readers(plan: Plan, places: Mapping[str, Place]) -> dict[str, tuple[Reader,
             kind = "late"
         elif needs_sql(step):
             kind = "sql"
-        elif isinstance(step.definition, (Window, Join)):
+        elif isinstance(step.definition, Keyed):
             kind = "keyed"
         for port, name in enumerate(step.inputs):
             readers[name].append(Reader(kind, step.name, step.definition.port if isinstance(step.definition, LateRows) else port))
     for output in plan.outputs:
         readers[output.input].append(Reader("output", sink_id(output)))
     return {name: tuple(r) for name, r in readers.items()}
-
-
-def _kernel(plan: Plan, step: Step) -> Kernel | None:
-    schemas: list[pa.Schema] = [plan.step(i).schema.arrow for i in step.inputs]
-    match step.definition:
-        case Window() as w:
-            return WindowKernel(w.by, micros(w.size), w.aggregates, w.late, schemas[0], step.schema.arrow)
-        case Join() as j:
-            bounds = micros(j.lo), micros(j.hi)
-            return JoinKernel(j.on, *bounds, j.how, j.late, schemas[0], schemas[1], j.right, step.schema.arrow)
-    return None
 
 
 def late_schema() -> Schema:

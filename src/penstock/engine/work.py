@@ -112,7 +112,7 @@ class Work:
     def prepare(self, step: str, port: int, rows: pa.Table, topic: str | None) -> None:
         """The half of a keyed step that needs no state."""
         kernel, fates = self.program.kernels[step], self.result.fates[step]
-        if step in self.program.positioned:
+        if kernel.needs_position:
             rows = positioned(rows, topic)
         fates["in"] += rows.num_rows
         prepared = kernel.prepare(port, rows)

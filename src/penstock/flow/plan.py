@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Literal
+from typing import ClassVar, Literal
 
 import pyarrow as pa
 
@@ -73,6 +73,8 @@ class Aggregate:
 
 @dataclass(frozen=True)
 class Window:
+    family: ClassVar[str] = "window"
+
     by: tuple[str, ...]
     size: timedelta
     aggregates: tuple[Aggregate, ...]
@@ -83,6 +85,8 @@ class Window:
 class Join:
     """l and r match iff equal `on` and lo <= r.t - l.t <= hi."""
 
+    family: ClassVar[str] = "join"
+
     on: tuple[str, ...]
     lo: timedelta
     hi: timedelta
@@ -91,6 +95,8 @@ class Join:
     right: tuple[tuple[str, str], ...]  # output name -> name on the right side, without `on`
 
 
+# Steps with state, which judge rows; their `family` names the kernels that run them.
+Keyed = Window | Join
 Definition = Source | Where | Select | MapArrow | Union | LateRows | Window | Join
 
 

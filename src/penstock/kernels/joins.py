@@ -7,7 +7,8 @@ State: tables "left" and "right" hold the rows that may still meet others, in sl
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from datetime import timedelta
+from typing import Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +17,7 @@ import pyarrow.compute as pc
 
 from penstock.core.change import HASH, POSITION, TIME, WATERMARK
 from penstock.core.hashing import Hashes, hash64
-from penstock.core.time import FOREVER, NEVER
+from penstock.core.time import FOREVER, NEVER, micros
 from penstock.kernels import waiting
 from penstock.kernels.judging import late_for_instant
 from penstock.kernels.pairing import Meeting, Output
@@ -43,6 +44,8 @@ class Batch:
 
 class JoinKernel:
     """l and r match iff their `on` columns are equal (null equals nothing) and lo_us <= r.t - l.t <= hi_us."""
+
+    needs_position = True
 
     def __init__(
         self,
@@ -200,6 +203,28 @@ class JoinKernel:
         """Rows with the code within their slot as HASH; its high bits, by which buckets are cut, stay those of the hash."""
         codes = Stretch(0, self._width).code(numbers(rows, HASH), numbers(rows, TIME) % np.int64(self._width))
         return _with_hash(rows, codes)
+
+
+class Definition(Protocol):
+    """What a flow says of a join."""
+
+    @property
+    def on(self) -> Sequence[str]: ...
+    @property
+    def lo(self) -> timedelta: ...
+    @property
+    def hi(self) -> timedelta: ...
+    @property
+    def how(self) -> Literal["inner", "left"]: ...
+    @property
+    def late(self) -> Literal["divert", "ignore"]: ...
+    @property
+    def right(self) -> Sequence[tuple[str, str]]: ...
+
+
+def build(join: Definition, inputs: Sequence[pa.Schema], output: pa.Schema) -> JoinKernel:
+    left, right = inputs
+    return JoinKernel(join.on, micros(join.lo), micros(join.hi), join.how, join.late, left, right, join.right, output)
 
 
 def _with_hash(rows: pa.Table, codes: Hashes) -> pa.Table:

@@ -58,6 +58,8 @@ class Stepped:
 class Kernel(Protocol):
     """A keyed step. Everything it needs to know of the flow is given when it is made."""
 
+    needs_position: bool  # the rows given to `prepare` must carry POSITION; else it is made for the late ones alone
+
     def prepare(self, port: int, rows: pa.Table) -> Prepared: ...
 
     def step(self, state: State, rows: Sequence[pa.Table | None], frontiers: Sequence[int]) -> Stepped:

@@ -2,7 +2,8 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Literal
+from datetime import timedelta
+from typing import Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -12,7 +13,7 @@ import pyarrow as pa
 from penstock.core.change import HASH, POSITION, TIME, WATERMARK
 from penstock.core.hashing import hash64
 from penstock.core.position import window_positions
-from penstock.core.time import NEVER
+from penstock.core.time import NEVER, micros
 from penstock.kernels.aggregates import Aggregate, Partial, fold, parts_of, result
 from penstock.kernels.judging import late_for_window, window_starts
 from penstock.kernels.port import Changes, Prepared, State, Stepped
@@ -26,6 +27,8 @@ class WindowKernel:
     """Rows of one key and one stretch of `size_us` (aligned to 1970) become one row, once F has reached the end of the stretch.
 
     State: table "open", one slot a window, runs of partial results that are added up."""
+
+    needs_position = False
 
     def __init__(
         self,
@@ -134,6 +137,23 @@ class WindowKernel:
         columns[WATERMARK] = pa.array(np.full(len(starts), NEVER))
         columns[POSITION] = window_positions([column(partials, name) for name in self._by], starts)
         return pa.table(columns, schema=self._results_schema)
+
+
+class Definition(Protocol):
+    """What a flow says of a window."""
+
+    @property
+    def by(self) -> Sequence[str]: ...
+    @property
+    def size(self) -> timedelta: ...
+    @property
+    def aggregates(self) -> Sequence[Aggregate]: ...
+    @property
+    def late(self) -> Literal["divert", "ignore"]: ...
+
+
+def build(window: Definition, inputs: Sequence[pa.Schema], output: pa.Schema) -> WindowKernel:
+    return WindowKernel(window.by, micros(window.size), window.aggregates, window.late, inputs[0], output)
 
 
 def _polars(table: pa.Table) -> pl.DataFrame:

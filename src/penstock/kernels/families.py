@@ -1,0 +1,16 @@
+"""Which kernel runs which step. A step of the flow names its family; the family makes the kernel from the step's definition."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from penstock.kernels import joins, windows
+from penstock.kernels.port import Kernel
+
+_FAMILIES: dict[str, Callable[[Any, Sequence[pa.Schema], pa.Schema], Kernel]] = {"window": windows.build, "join": joins.build}
+
+
+def kernel_of(family: str, definition: Any, inputs: Sequence[pa.Schema], output: pa.Schema) -> Kernel:
+    """The kernel of a keyed step: its definition, the schemas of its inputs, the schema it gives."""
+    return _FAMILIES[family](definition, inputs, output)
