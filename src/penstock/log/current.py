@@ -89,9 +89,13 @@ class SegmentKeeper:
         return find_frame(self._place, names, Ack(State.OPEN, current.length, 0), sender)
 
     def leave(self) -> None:
-        """Before the lock is let go. A segment without a frame is forgotten: others may take it for the rest of a crash."""
-        if self._current and self._current.begin:
+        """Before the lock is let go. A segment that got no frame is taken away: others would take it for the rest of a crash."""
+        current = self._current
+        if current and current.begin:
             self.drop()
+            with suppress(PenstockError):
+                self._place.storage.remove(self._place.acks(current.name), durable=False)
+                self._place.storage.remove(self._place.log(current.name), durable=False)
 
     def drop(self) -> None:
         if self._current:

@@ -16,7 +16,7 @@ from penstock.log.frame import Layout
 from penstock.log.port import Appended, Chunk, End, Frame, Sender, TopicSpec
 from penstock.log.producers import Producers, check_sender
 from penstock.log.refusals import already_there, evolves, no_topic
-from penstock.log.rows import check_something, check_spec, checked_rows
+from penstock.log.rows import RowCheck, check_sizes, check_something, check_spec
 from penstock.log.stamp import Tail, stamped
 
 
@@ -54,7 +54,9 @@ class MemoryTopic:
         check_sender(sender)
         with self._guard:
             at = self._partition(partition)
-            checked = None if rows is None else checked_rows(self._spec, rows)
+            checked = None if rows is None else RowCheck(self._spec).checked(rows)
+            if checked and checked.batch.nbytes > self._spec.max_record:
+                check_sizes(self._spec, checked.batch)
             if checked and not checked.batch.num_rows and mark == NEVER and sender is None:
                 return Appended(at.tail.next, 0, duplicate=False)
             answer = at.producers.answer(sender, at.find) if sender else None

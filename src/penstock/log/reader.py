@@ -27,7 +27,7 @@ class PartitionReader:
         with self._guard:
             last = self._segments[-1] if self._segments else None
             ack = read_ack(self._place, last.name) if last else None
-            if last is None or ack is None or ack.state != State.OPEN or self._size(last) != ack.length:
+            if last is None or ack is None or ack.state != State.OPEN or self._size(last.name) != ack.length:
                 ack = self._look()
             if ack:
                 self._segments[-1].extend(ack.length)
@@ -104,9 +104,9 @@ class PartitionReader:
             raise damage(self._place, segment.name, segment.next, 0, f"the next segment begins at {following.name.base}")
         return segment
 
-    def _size(self, segment: Segment) -> int:
+    def _size(self, name: SegmentName) -> int:
         try:
-            return int(self._place.storage.read(self._place.log(segment.name)).size)
+            return int(self._place.storage.read(self._place.log(name)).size)
         except NotFound:
             return -1
 
@@ -123,8 +123,13 @@ class PartitionReader:
         self._segments = [known.get(name) or Segment(self._place, name) for name in names]
 
     def _settled(self) -> tuple[list[SegmentName], Ack | None]:
-        if not self._place.segments() and not self._place.acknowledged():
+        names, acknowledged = self._place.segments(), self._place.acknowledged()
+        if not names and not acknowledged:
             return [], None
+        if names and acknowledged[-1:] == names[-1:]:  # the usual case: nothing to repair
+            ack = read_ack(self._place, names[-1])
+            if ack and ack.state == State.OPEN and ack.length == self._size(names[-1]):
+                return names, ack
         try:
             with self._place.storage.lock(self._place.lock, wait=False) as held:
                 if held:

@@ -42,27 +42,40 @@ def physical(schema: Schema | None, system: int = 0) -> pa.Schema:
     return pa.schema(fields + [f for bit, f in enumerate(SYSTEM) if system >> bit & 1])
 
 
-def checked_rows(spec: TopicSpec, batch: pa.RecordBatch) -> Rows:
-    """The rows as they will be stored; BadSchema or BadRow if they do not fit the topic."""
-    user = physical(spec.schema)
-    _refuse_unknown(spec, batch, user)
-    columns = [_column(spec, batch, field) for field in user]
-    system = 0
-    for bit, field in enumerate(SYSTEM):
-        if field.name in batch.schema.names and not _empty(batch.column(field.name), field.name):
-            system |= 1 << bit
-            columns.append(_column(spec, batch, field))
-    stored = pa.RecordBatch.from_arrays(columns, schema=physical(spec.schema, system))
-    _refuse_huge(spec, stored)
-    times = _times(spec, stored)
-    if times is None or not len(times):
-        return Rows(stored, system, None, NEVER, NEVER)
-    least, greatest = int(times.min()), int(times.max())
-    if least < FIRST or greatest > LAST:
-        raise BadRow(
-            f"a row for topic {spec.name} has a time outside the years 1 to 9999", text(least if least < FIRST else greatest)
-        )
-    return Rows(stored, system, times, least, greatest)
+class RowCheck:
+    """Checks rows for one topic. Made once for a schema: most batches have just its columns, and those pass quickly."""
+
+    def __init__(self, spec: TopicSpec) -> None:
+        self._spec = spec
+        self._user = physical(spec.schema)
+        self._needed = [f.name for f in self._user if not f.nullable or f.name == spec.time]
+        self._stored = {0: self._user}
+
+    def checked(self, batch: pa.RecordBatch) -> Rows:
+        """The rows as they will be stored; BadSchema or BadRow if they do not fit the topic."""
+        stored, system = self._conformed(batch)
+        times = _times(self._spec, stored)
+        if times is None or not len(times):
+            return Rows(stored, system, None, NEVER, NEVER)
+        least, greatest = int(times.min()), int(times.max())
+        if least < FIRST or greatest > LAST:
+            wrong = text(least if least < FIRST else greatest)
+            raise BadRow(f"a row for topic {self._spec.name} has a time outside the years 1 to 9999", wrong)
+        return Rows(stored, system, times, least, greatest)
+
+    def _conformed(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, int]:
+        if batch.schema.equals(self._user) and not any(batch.column(name).null_count for name in self._needed):
+            return batch, 0
+        _refuse_unknown(self._spec, batch, self._user)
+        columns = [_column(self._spec, batch, field) for field in self._user]
+        system = 0
+        for bit, field in enumerate(SYSTEM):
+            if field.name in batch.schema.names and not _empty(batch.column(field.name), field.name):
+                system |= 1 << bit
+                columns.append(_column(self._spec, batch, field))
+        if system not in self._stored:
+            self._stored[system] = physical(self._spec.schema, system)
+        return pa.RecordBatch.from_arrays(columns, schema=self._stored[system]), system
 
 
 def plausible_time(spec: TopicSpec, rows: Rows, appended: int) -> int:
@@ -90,6 +103,19 @@ def check_mark(spec: TopicSpec, mark: int, appended: int) -> None:
 def check_something(batch: pa.RecordBatch | None, mark: int) -> None:
     if batch is None and mark == NEVER:
         raise BadInput("there is nothing to append: neither rows nor a mark")
+
+
+def check_sizes(spec: TopicSpec, batch: pa.RecordBatch) -> None:
+    """Refuses a row over the limit. Slow: only for batches that are over it as a whole."""
+    sizes = np.zeros(batch.num_rows, np.int64)
+    for column in batch.columns:
+        sizes += _sizes(column, spec.max_record)
+    row = int(sizes.argmax())
+    if sizes[row] > spec.max_record:
+        raise BadRow(
+            f"row {row} of a batch for topic {spec.name} has {sizes[row]:,} bytes; the limit is {spec.max_record:,}",
+            hint="make the topic with a larger record limit, or store the large part elsewhere and its address here",
+        )
 
 
 def check_spec(spec: TopicSpec) -> None:
@@ -156,20 +182,6 @@ def _times(spec: TopicSpec, batch: pa.RecordBatch) -> npt.NDArray[np.int64] | No
     if name not in names:
         return None
     return np.asarray(batch.column(name).view(pa.int64()).to_numpy(), np.int64)
-
-
-def _refuse_huge(spec: TopicSpec, batch: pa.RecordBatch) -> None:
-    if batch.nbytes <= spec.max_record:
-        return
-    sizes = np.zeros(batch.num_rows, np.int64)
-    for column in batch.columns:
-        sizes += _sizes(column, spec.max_record)
-    row = int(sizes.argmax())
-    if sizes[row] > spec.max_record:
-        raise BadRow(
-            f"row {row} of a batch for topic {spec.name} has {sizes[row]:,} bytes; the limit is {spec.max_record:,}",
-            hint="make the topic with a larger record limit, or store the large part elsewhere and its address here",
-        )
 
 
 def _sizes(column: pa.Array, limit: int) -> npt.NDArray[np.int64] | int:

@@ -1,6 +1,6 @@
 """What a frame's header says, from the rows and what went before them."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from penstock.core.time import NEVER
 from penstock.log.port import End, Frame, Sender, TopicSpec
@@ -27,10 +27,10 @@ def stamped(spec: TopicSpec, tail: Tail, rows: Rows | None, mark: int, sender: S
     """The header of the next frame. Append times never go back; a mark that is too far ahead is refused."""
     appended = max(now, tail.appended)
     check_mark(spec, mark, appended)
-    frame = Frame(tail.next, 0, appended, NEVER, NEVER, NEVER, mark, tail.time, tail.mark, sender)
-    if rows is None or not rows.batch.num_rows:
-        return frame
-    if rows.times is None:
-        return replace(frame, count=rows.batch.num_rows, least=appended, greatest=appended, plausible=appended)
-    plausible = plausible_time(spec, rows, appended)
-    return replace(frame, count=rows.batch.num_rows, least=rows.least, greatest=rows.greatest, plausible=plausible)
+    count, least, greatest, plausible = 0, NEVER, NEVER, NEVER
+    if rows is not None and rows.batch.num_rows:
+        count = rows.batch.num_rows
+        least, greatest, plausible = appended, appended, appended
+        if rows.times is not None:
+            least, greatest, plausible = rows.least, rows.greatest, plausible_time(spec, rows, appended)
+    return Frame(tail.next, count, appended, least, greatest, plausible, mark, tail.time, tail.mark, sender)

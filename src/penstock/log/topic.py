@@ -15,7 +15,7 @@ from penstock.log.place import Place
 from penstock.log.port import Appended, Chunk, End, Frame, Sender, TopicSpec
 from penstock.log.producers import check_sender
 from penstock.log.reader import PartitionReader
-from penstock.log.rows import Rows, check_something, checked_rows
+from penstock.log.rows import RowCheck, Rows, check_sizes, check_something
 from penstock.log.segment import Segment, damage
 from penstock.log.settle import cut_bytes
 from penstock.log.store import TopicStore
@@ -32,6 +32,7 @@ class FileTopic:
         self._store, self._clock, self._segment_size = store, clock, segment_size
         self._schemas = store.schemas()
         self._spec = replace(store.spec, schema=self._schemas[-1])
+        self._check = RowCheck(self._spec)
         self._forget()
 
     def _forget(self) -> None:
@@ -65,6 +66,8 @@ class FileTopic:
             checked = None
         layout = Layout(len(self._schemas) - 1, checked.system if checked else 0)
         body = encode_body(checked.batch if checked else None, layout)
+        if checked and len(body.data) > self._spec.max_record:
+            check_sizes(self._spec, checked.batch)
         return writer.append(Request(self._spec, checked, body, mark, sender))
 
     def frames(self, partition: int, start: int = 0, stop: int | None = None) -> Sequence[Frame]:
@@ -101,16 +104,18 @@ class FileTopic:
         """Looks for columns that were added meanwhile; whether there are any."""
         schemas = self._store.schemas()
         newer = len(schemas) > len(self._schemas)
-        self._schemas, self._spec = schemas, replace(self._spec, schema=schemas[-1])
+        if newer:
+            self._spec = replace(self._spec, schema=schemas[-1])
+            self._schemas, self._check = schemas, RowCheck(self._spec)
         return newer
 
     def _checked(self, rows: pa.RecordBatch) -> Rows:
         try:
-            return checked_rows(self._spec, rows)
+            return self._check.checked(rows)
         except BadSchema:
             if not self.take_schemas():  # another process may have added the column
                 raise
-            return checked_rows(self._spec, rows)
+            return self._check.checked(rows)
 
     def _chunks(self, found: Iterator[tuple[Segment, Stored]], decoder: Decoder) -> Iterator[Chunk]:
         for segment, stored in found:

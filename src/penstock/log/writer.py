@@ -60,17 +60,14 @@ class PartitionWriter:
             self._keeper.drop()
 
     def _commit(self, group: list[Request]) -> None:
-        failure: PenstockError | None = StorageError("the append was interrupted; its frame may or may not be there")
         try:
             with self._place.storage.lock(self._place.lock):
                 self._commit_locked(group)
-            failure = None
         except PenstockError as error:
-            failure = error
-        finally:
-            if failure:  # all or nothing: a duplicate in the group may be one of a frame that failed with it
-                for request in group:
-                    request.result, request.error = None, request.error or failure
+            _fail(group, error)
+        except BaseException:
+            _fail(group, StorageError("the append was interrupted; its frame may or may not be there"))
+            raise
 
     def _commit_locked(self, group: list[Request]) -> None:
         try:
@@ -110,3 +107,9 @@ class PartitionWriter:
             return None
         current.producers.remember(frame)
         return frame
+
+
+def _fail(group: list[Request], error: PenstockError) -> None:
+    """All or nothing: a duplicate in the group may be one of a frame that failed with it."""
+    for request in group:
+        request.result, request.error = None, request.error or error

@@ -71,6 +71,16 @@ class LocalAppender:
         self.close()
 
 
+class _Kept:
+    """A directory that stays open as long as somebody knows it."""
+
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+
+    def __del__(self) -> None:
+        os.close(self.fd)
+
+
 class LocalStorage:
     """Files below root, for their owner alone; symbolic links below root are never followed.
 
@@ -79,6 +89,10 @@ class LocalStorage:
     def __init__(self, root: str | os.PathLike[str], sync: bool = True) -> None:
         self.root = os.path.abspath(root)
         self.sync = sync
+        self._kept: dict[str, _Kept] = {}
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return LocalStorage, (self.root, self.sync)
 
     def __repr__(self) -> str:
         return f"LocalStorage({self.root!r})"
@@ -179,20 +193,35 @@ class LocalStorage:
             os.close(fd)
 
     def _locked(self, path: str, wait: bool) -> int | None:
+        """The descriptor that holds the lock. Locks are taken often, so their directories stay open."""
+        _parts(path)
+        above, _, name = path.rpartition("/")
+        kept = self._kept.get(above)
+        if kept:
+            try:
+                return self._flocked(kept.fd, name, wait)
+            except FileNotFoundError:  # the directory was removed: find the way anew
+                self._kept.pop(above, None)
+            except OSError as error:
+                raise _translated(error, "lock", path) from error
+        with self._parent(path, "lock", make=True) as (directory, name):
+            self._kept[above] = _Kept(os.dup(directory))
+            return self._flocked(directory, name, wait)
+
+    def _flocked(self, directory: int, name: str, wait: bool) -> int | None:
         while True:
-            with self._parent(path, "lock", make=True) as (directory, name):
-                fd = os.open(name, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=directory)
-                try:
-                    fcntl.flock(fd, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    if _same_file(fd, name, directory):
-                        return fd
-                except BlockingIOError:
-                    os.close(fd)
-                    return None
-                except BaseException:
-                    os.close(fd)
-                    raise
-                os.close(fd)  # the lock file was removed while we waited: whoever comes now locks another one
+            fd = os.open(name, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=directory)
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if _same_file(fd, name, directory):
+                    return fd
+            except BlockingIOError:
+                os.close(fd)
+                return None
+            except BaseException:
+                os.close(fd)
+                raise
+            os.close(fd)  # the lock file was removed while we waited: whoever comes now locks another one
 
     @contextmanager
     def _parent(self, path: str, doing: str, make: bool = False) -> Iterator[tuple[int, str]]:

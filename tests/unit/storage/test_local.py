@@ -158,3 +158,15 @@ def test_the_memory_of_a_root_is_its_own(storage: LocalStorage, tmp_path: Path) 
     finally:
         os.rmdir(twin.root)
         os.rmdir(other.root)
+
+
+def test_a_lock_is_found_again_after_its_directory_was_removed(storage: LocalStorage) -> None:
+    with storage.lock("d/lock") as held:
+        assert held
+    storage.remove("d")
+    with storage.lock("d/lock") as held:
+        assert held
+        with LocalStorage(storage.root).lock("d/lock", wait=False) as other:
+            assert not other
+    with pytest.raises(StorageError), storage.lock("d/.."):
+        pass
