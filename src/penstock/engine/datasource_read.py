@@ -10,7 +10,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 
 from penstock.engine.datasource_options import ReadOptions, offsets_of
 from penstock.engine.datasource_rows import Shape
-from penstock.errors import Mismatch, OffsetGone
+from penstock.errors import Mismatch
 from penstock.log.open import open_log
 from penstock.log.port import End, Topic
 
@@ -76,14 +76,7 @@ class TopicStream(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type:
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[Slice]:
         topic = _same_topic(self._options, start)
-        begun = _from_offset(start)
-        for number, there in topic.ends().items():
-            if begun[number] < there.first:
-                raise OffsetGone(
-                    f"{self._options.topic}/{number} begins at offset {there.first}, this query has read up to {begun[number]}",
-                    hint="the records between were removed before it came to them; start it with a new checkpoint",
-                )
-        return slices(topic, begun, _from_offset(end), self._options.rows_per_task)
+        return slices(topic, _from_offset(start), _from_offset(end), self._options.rows_per_task)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return _rows(self._options, self._shape, partition)
