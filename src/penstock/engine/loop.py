@@ -45,7 +45,7 @@ def run(driver: Driver, stop: threading.Event, on_report: OnReport, every: float
 
 def catch_up(driver: Driver, stop: threading.Event, on_report: OnReport, most: int | None = None) -> None:
     """To the ends found at the start; flushes nothing, excuses empty partitions."""
-    _until_quiet(driver, stop, on_report, Wish(stops=ends(driver), excuse=True), most)
+    _until_quiet(driver, stop, on_report, Wish(stops=ends(driver)), most)
 
 
 def drain(driver: Driver, stop: threading.Event, on_report: OnReport, most: int | None = None) -> None:

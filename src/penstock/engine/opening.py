@@ -22,7 +22,6 @@ class Wish:
     rows: int = 2_000_000  # the row budget
     stops: Mapping[tuple[str, int], int] = field(default_factory=dict)  # catch-up: read no further
     end: bool = False  # mark every input +∞
-    excuse: bool = False  # excuse empty partitions at once
     cut: Cut | None = None
 
 
@@ -136,14 +135,14 @@ def _see(
         if known is None and before.used > NEVER:
             marks.append(partition.mark(before.used))
         partitions.append(partition)
-    if spec.lateness is not None or not spec.written:
-        marks += _excused(partitions, wish, clock)
+    if not spec.written:  # a flow's topic is read by its marks alone
+        marks += _excused(partitions, clock)
     if wish.end:
         marks += [p.mark(FOREVER) for p in partitions]
     return partitions, [m for m in marks if m]
 
 
-def _excused(partitions: list[_Partition], wish: Wish, clock: int) -> list[EngineMark | None]:
+def _excused(partitions: list[_Partition], clock: int) -> list[EngineMark | None]:
     """An empty partition, or one idle for long, holds nobody back: it is marked with the least watermark of the busy."""
     away = [p for p in partitions if _empty(p) or _idle(p, clock)]
     busy = [p.state.watermark for p in partitions if p not in away]

@@ -130,7 +130,7 @@ class FlowTest:
 
     def catch_up(self) -> None:
         """Epochs until nothing is left to read and time comes no further."""
-        self._until_quiet(lambda: Wish(stops=ends(self.driver), excuse=True))
+        self._until_quiet(lambda: Wish(stops=ends(self.driver)))
 
     def end(self) -> None:
         """Reads everything, then marks every input +∞: all that is open closes."""
