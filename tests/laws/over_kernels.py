@@ -179,8 +179,11 @@ class Attempt:
 
 
 def sliced(table: pa.Table, slices: int) -> list[pa.Table]:
-    size = -(-table.num_rows // slices) or 1
-    return [table.slice(at, size) for at in range(0, max(table.num_rows, 1), size)]
+    """So many slices at most; of no rows none, or one that is empty."""
+    if not table.num_rows:
+        return [table][: slices % 2]
+    size = -(-table.num_rows // slices)
+    return [table.slice(at, size) for at in range(0, table.num_rows, size)]
 
 
 def full(rows: pa.Table) -> pa.Table:

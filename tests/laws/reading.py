@@ -38,7 +38,8 @@ class Reading:
         """The rows of one epoch, and the F it uses."""
         self._open(cut)
         before = self.frontier()
-        tables = [self._read(p, min(cut.counts[p], len(self.source.partitions[p]) - self.at[p])) for p in self.at]
+        counts = {p: min(cut.counts[p], len(self.source.partitions[p]) - at) for p, at in self.at.items()}
+        tables = [self._read(p, count) for p, count in counts.items() if count]
         after = self.frontier()
         known = {"headers": after, "previous": before, "older": self.used}[cut.age]
         self.used = max(self.used, known)
