@@ -52,9 +52,13 @@ class Runtime:
 
     def type_of(self, sql: str, schema: Schema) -> pa.DataType:
         """Spark's own analysis, for expressions that only Spark evaluates."""
+        return self._analyzer.type_of(sql, schema)
+
+    @cached_property
+    def _analyzer(self) -> Any:
         from penstock.engine.analyze import SparkAnalyzer
 
-        return SparkAnalyzer(self.session).type_of(sql, schema)
+        return SparkAnalyzer(self.session)
 
     def plan(self, graph: FlowGraph) -> Plan:
         from penstock.engine.disorder import suggest
