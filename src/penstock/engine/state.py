@@ -65,7 +65,7 @@ def read_run(storage: Storage, ref: RunRef) -> pa.Table:
     reader = _open(storage, ref.file)  # type: ignore[arg-type]
     try:
         return pa.Table.from_batches([reader.get_batch(ref.batch)])
-    except (pa.ArrowInvalid, IndexError) as error:
+    except ValueError as error:  # also ArrowInvalid
         raise _damaged(ref.file, error) from error
 
 

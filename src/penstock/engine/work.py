@@ -23,7 +23,7 @@ from penstock.engine.decision import RunRef, StagedRef
 from penstock.engine.program import DEAD, LATE, Program, late_schema
 from penstock.engine.reading import ADDRESS, PIECE, Dead, Range, positioned, read
 from penstock.engine.state import CARRIED, StateWriter, apply_changes, load_state, write_arrow
-from penstock.errors import BadFlow
+from penstock.errors import BadFlow, PenstockError
 from penstock.flow.plan import MapArrow, Select, Step, Union, Where
 from penstock.kernels.expressions import compile as polars_of
 from penstock.kernels.port import Fates
@@ -209,6 +209,8 @@ def map_rows(step: Step, function, rows: pa.Table) -> pa.Table:  # type: ignore[
     user = rows.select([n for n in rows.column_names if n not in SYSTEM])
     try:
         out = function(user)
+    except PenstockError:
+        raise
     except Exception as error:
         what = f"the function of map_arrow failed: {type(error).__name__}: {error}"
         raise BadFlow(what, f'step "{step.name}" ({step.origin})') from error

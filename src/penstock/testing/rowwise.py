@@ -15,7 +15,7 @@ def checked(function: Function, step: Step) -> Function:
 
     def run(rows: pa.Table) -> pa.Table:
         whole = function(rows)
-        if rows.num_rows > 1:
+        if rows.num_rows > 1 and isinstance(whole, pa.Table) and whole.num_rows == rows.num_rows:
             half = rows.num_rows // 2
             parts = [function(rows.slice(0, half)), function(rows.slice(half))]
             if not pa.concat_tables(parts).combine_chunks().equals(whole.combine_chunks()):
