@@ -132,6 +132,15 @@ def test_empty_topic_has_no_rows(spark: "SparkSession", home: Path) -> None:
     assert load(spark).count() == 0
 
 
+def test_every_session_can_have_the_format_and_a_home_of_its_own(spark: "SparkSession", home: Path, tmp_path: Path) -> None:
+    typed(home, 2)
+    typed(tmp_path / "other", 3)
+    other = spark.newSession()
+    register(other, tmp_path / "other")
+    register(other, tmp_path / "other")
+    assert (load(spark).count(), load(other).count()) == (2, 3)
+
+
 def test_home_of_the_query_counts_before_that_of_the_session(spark: "SparkSession", home: Path, tmp_path: Path) -> None:
     typed(tmp_path / "other", 3)
     assert load(spark, home=str(tmp_path / "other")).count() == 3

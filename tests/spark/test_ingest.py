@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -15,6 +16,9 @@ from penstock.engine.ingest import told
 from penstock.errors import BadRow, SparkFailed
 from penstock.log.consumer import records
 from penstock.log.open import open_log
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 CLICKS = """
 COLUMNS = "user long, n long, at timestamp"
@@ -109,32 +113,35 @@ def wait_for_rows(project: Path, count: int) -> None:
         time.sleep(0.05)
 
 
-def test_refusals_of_spark_come_out_as_one_paragraph(project: Path) -> None:
-    (project / "clicks.py").write_text("def stream(spark):\n    return spark.range(3)\n")
-    failed = ingest(project, "--once", "--quiet")
-    assert failed.returncode == 2
-    assert failed.stderr.startswith(
-        "error: stream(spark) returned a DataFrame that is no stream\n  hint: begin it with spark.readS"
-    )
+NO_STREAM = "def stream(spark):\n    return spark.range(3)\n"
+NO_COLUMN = 'def stream(spark):\n    return spark.readStream.format("rate").load().selectExpr("nothing")\n'
+NO_TIME = 'def stream(spark):\n    return spark.readStream.format("rate").load().selectExpr("value", "\'\' as at")\n'
 
-    (project / "clicks.py").write_text(
-        'def stream(spark):\n    return spark.readStream.format("rate").load().selectExpr("nothing")\n'
-    )
-    failed = ingest(project, "--once", "--quiet")
-    assert failed.returncode == 2
-    assert failed.stderr.startswith("error: clicks.py:2 failed: AnalysisException\n  [UNRESOLVED_COLUMN")
-    assert "\tat " not in failed.stderr
 
-    (project / "clicks.py").write_text(
-        CLICKS.replace("n >= 0", "n >= 0 and 1 = 1") + '\nCOLUMNS = "user long, n long, at string"\n'
-    )
-    arrive(project, "1.json", range(3))
-    failed = ingest(project, "--once", "--quiet")
-    assert failed.returncode == 2
-    assert failed.stderr.startswith(
-        "error: the time column 'at' of topic clicks must be a timestamp\n  user long, n long, at string\n"
-    )
-    assert "Traceback" not in failed.stderr
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        (NO_STREAM, "error: stream(spark) returned a DataFrame that is no stream\n  hint: begin it with spark.readStream; "),
+        (NO_COLUMN, "error: clicks.py:2 failed: AnalysisException\n  [UNRESOLVED_COLUMN"),
+        (NO_TIME, "error: the time column 'at' of topic clicks must be a timestamp\n  value long, at string\n"),
+    ],
+)
+def test_refusals_come_out_as_one_paragraph(
+    spark: "SparkSession",
+    project: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    source: str,
+    said: str,
+) -> None:
+    monkeypatch.chdir(project)
+    monkeypatch.setenv("PENSTOCK_HOME", str(project / "home"))
+    (project / "clicks.py").write_text(source)
+    assert run(["ingest", "clicks.py", "--into", "clicks", "--checkpoint", "ckpt", "--time", "at", "--once", "--quiet"]) == 2
+    told_to_people = capsys.readouterr().err
+    assert told_to_people.startswith(said)
+    assert "Traceback" not in told_to_people
+    assert "\tat " not in told_to_people
 
 
 @pytest.mark.parametrize(

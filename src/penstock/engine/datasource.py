@@ -30,13 +30,25 @@ FORMAT = "penstock"
 
 def register(spark: "SparkSession", home: str | Path | None = None) -> None:
     """Makes `format("penstock")` known to this session. home: where topics are when a query does not say; None: where this
-    process finds it now (PENSTOCK_HOME, else the nearest .penstock)."""
+    process finds it now (PENSTOCK_HOME, else the nearest .penstock). Of several sessions in one process the last one's home counts
+    for writes that name none."""
     chosen = Path(home).expanduser().absolute() if home is not None else find_home()
     # Spark takes a class and makes its objects in other processes, which may find another home: so the class carries it.
     source = type("PenstockSource", (PenstockSource,), {"default_home": str(chosen)})
-    spark.dataSource.register(source)
-    # A DataFrame's write looks for the format in the active session, whatever session the DataFrame is of.
-    spark.active().dataSource.register(source)
+    active = spark.active()
+    try:
+        # A DataFrame's write looks for the format in the active session, whatever session the DataFrame is of; and a session
+        # in which it is new refuses it as long as the active one, being another, has it.
+        for session in (active, spark):
+            _make_active(session)
+            session.dataSource.register(source)
+    finally:
+        _make_active(active)
+
+
+def _make_active(session: "SparkSession") -> None:
+    """For this thread, as PySpark itself does when a DataFrame is made from Python rows."""
+    session._jvm.SparkSession.setActiveSession(session._jsparkSession)
 
 
 class PenstockSource(DataSource):  # type: ignore[misc]  # pyspark brings no types along

@@ -105,8 +105,8 @@ def _streaming(frame: object) -> "DataFrame":
 
 
 def _start(frame: "DataFrame", order: Intake, trigger: Mapping[str, Any]) -> "StreamingQuery":
-    options = {**order.settings, "topic": order.topic, "writer": order.writer, "checkpointLocation": order.checkpoint}
-    writing = frame.writeStream.format("penstock").options(**options).outputMode("append")
+    options = {**order.settings, "topic": order.topic, "home": str(order.home), "writer": order.writer}
+    writing = frame.writeStream.format("penstock").options(checkpointLocation=order.checkpoint, **options).outputMode("append")
     return writing.queryName(f"penstock ingest {order.writer}").trigger(**trigger).start()
 
 
