@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from penstock.errors import AlreadyThere
+from penstock.errors import AlreadyThere, PenstockError
 
 if TYPE_CHECKING:
     from penstock.cli.demo_engine import Engine
@@ -68,6 +68,9 @@ def _run(place: Place, seconds: float, headless: bool, output: str, started: flo
     engine.start(kill_at=kill_at(0, seconds))  # before anything else: it takes longest
     try:
         return _tell(place, engine, seconds, headless, output, started)
+    except KeyboardInterrupt:
+        click.echo("stopping", err=True)
+        raise
     finally:
         engine.stop()
 
@@ -111,6 +114,9 @@ def _home(given: Path | None, keep: bool) -> Iterator[Place]:
     place = Place(given.absolute() if given else Path(tempfile.mkdtemp(prefix="penstock-demo-")), keep or given is not None)
     try:
         yield place
+    except PenstockError:
+        place.keep = True  # the message names files in it
+        raise
     finally:
         if not place.keep:
             shutil.rmtree(place.path, ignore_errors=True)

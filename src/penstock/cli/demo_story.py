@@ -12,7 +12,7 @@ from penstock.errors import EngineError
 
 _LOOK = 0.25  # seconds between two looks
 _WORTH_A_START = 12.0  # seconds that must be left for another start to show anything
-_PATIENCE = 180.0  # seconds after which something is wrong
+_PATIENCE = 300.0  # seconds after which something is wrong, also on a machine busy with other things
 
 
 @dataclass(frozen=True)
