@@ -24,6 +24,7 @@ MAX_BODY = 1 << 31
 # mark before, epoch, sequence, crc of the body, schema version, bytes of the segment that were durable before this frame
 _HEADER = struct.Struct("<4sIHHIqqqqqqqqqqqqIIq")
 HEADER = _HEADER.size
+_START = struct.Struct("<4sIHHIqqq")  # the first fields of a header, enough to go to the next one
 # magic, crc | version, partition, topic id, serial, base, serial and length of the segment before, append time, time, mark before
 _SEGMENT = struct.Struct("<4sIII16sqqqqqqq40x")
 SEGMENT_HEADER = _SEGMENT.size
@@ -110,12 +111,11 @@ def encode_frame(frame: Frame, body: Body, durable: int) -> bytes:
     return b"".join((MAGIC, crc32c(rest).to_bytes(4, "little"), rest, body.data))
 
 
-def frame_length(data: memoryview, at: int, limit: int) -> int:
-    """The length of the frame whose header stands at `at`, header and sender checked; Bad if they are not whole."""
+def frame_start(data: memoryview, at: int, limit: int) -> tuple[int, int, int]:
+    """Length, first offset and rows of the frame whose header stands at `at`, header and sender checked; Bad if not whole."""
     if limit - at < HEADER:
         raise Bad("it ends inside a header")
-    fields = _HEADER.unpack_from(data, at)
-    magic, crc, version, named, _, length = fields[:6]
+    magic, crc, version, named, _, length, base, count = _START.unpack_from(data, at)
     if magic != MAGIC:
         raise Bad("no frame begins there")
     body_at = at + HEADER + -(-named // ALIGN) * ALIGN
@@ -127,11 +127,11 @@ def frame_length(data: memoryview, at: int, limit: int) -> int:
         raise Bad("its length is impossible")
     if at + length > limit:
         raise Bad("it ends inside its rows")
-    return int(length)
+    return length, base, count
 
 
 def stored_frame(data: memoryview, at: int, segment: int) -> Stored:
-    """The frame whose header stands at `at`, already checked by `frame_length`."""
+    """The frame whose header stands at `at`, already checked by `frame_start`."""
     (
         *_,
         named,

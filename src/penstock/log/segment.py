@@ -1,6 +1,5 @@
 """Reading a segment: frame after frame, headers checked, remembered by position."""
 
-import struct
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field
 
@@ -15,15 +14,12 @@ from penstock.log.frame import (
     Stored,
     body_whole,
     decode_segment,
-    frame_length,
+    frame_start,
     stored_frame,
 )
 from penstock.log.place import Place, SegmentName
 from penstock.log.port import Frame
 from penstock.log.stamp import Tail
-
-_BASE_AND_COUNT = struct.Struct("<qq")
-_BASE_AT = 24
 
 
 @dataclass
@@ -42,8 +38,7 @@ def scan(data: memoryview, at: int, limit: int, next_offset: int, bodies_from: i
     found = Scan(at, next_offset)
     try:
         while found.at < limit:
-            length = frame_length(data, found.at, limit)
-            base, count = _BASE_AND_COUNT.unpack_from(data, found.at + _BASE_AT)
+            length, base, count = frame_start(data, found.at, limit)
             if base != found.next or count < 0:
                 raise Bad(f"it claims offset {base}")
             if found.at >= bodies_from and not body_whole(data, stored_frame(data, found.at, 0)):
@@ -63,7 +58,7 @@ def later_frame(data: memoryview, bad: int) -> Frame | None:
     at = raw.find(MAGIC)
     while at >= 0:
         try:
-            frame_length(data, bad + at, len(data))
+            frame_start(data, bad + at, len(data))
             stored = stored_frame(data, bad + at, 0)
             if stored.durable > bad and body_whole(data, stored):
                 return stored.frame

@@ -3,7 +3,6 @@
 import errno
 import fcntl
 import hashlib
-import mmap
 import os
 import secrets
 import shutil
@@ -289,7 +288,8 @@ def _contents(fd: int) -> pa.Buffer:
     if not stat.S_ISREG(found.st_mode):
         raise OSError(errno.EISDIR, "not a file")
     if found.st_size >= _SMALL:
-        return pa.py_buffer(mmap.mmap(fd, found.st_size, prot=mmap.PROT_READ))
+        with pa.memory_map(f"/dev/fd/{fd}") as mapped:  # by descriptor: the way to the file was checked already
+            return mapped.read_buffer(found.st_size)  # the map stays as long as the buffer; the file is closed
     parts = []
     while part := os.read(fd, _SMALL):
         parts.append(part)

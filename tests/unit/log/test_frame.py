@@ -18,7 +18,7 @@ from penstock.log.frame import (
     encode_body,
     encode_frame,
     encode_segment,
-    frame_length,
+    frame_start,
     stored_frame,
 )
 from penstock.log.port import Frame, Sender
@@ -37,7 +37,7 @@ def test_a_frame_comes_back_as_it_was(frame: Frame, rows: int | None, version: i
     body = encode_body(batch, Layout(version, system))
     data = memoryview(b"\xaa" * ALIGN + encode_frame(frame, body, durable))
     assert len(data) % ALIGN == 0
-    assert frame_length(data, ALIGN, len(data)) == len(data) - ALIGN
+    assert frame_start(data, ALIGN, len(data)) == (len(data) - ALIGN, frame.base, frame.count)
     stored = stored_frame(data, ALIGN, 7)
     assert stored.frame == frame
     assert stored.frame.where == (7, ALIGN, len(data) - ALIGN)
@@ -52,7 +52,7 @@ def test_any_bytes_are_a_frame_or_bad_and_nothing_else(data: bytes) -> None:
     for prefix in (b"", b"PNSf", b"PNSs"):
         view = memoryview(prefix + data)
         with pytest.raises(Bad):
-            frame_length(view, 0, len(view))
+            frame_start(view, 0, len(view))
         with pytest.raises(Bad):
             decode_segment(view)
         assert scan(view, 0, len(view), 0, 0).positions == []

@@ -134,10 +134,10 @@ def test_a_read_closes_what_it_opened(storage: LocalStorage) -> None:
     storage.publish("small", b"x")
     storage.publish("large", b"x" * 100_000)
     before = len(os.listdir("/proc/self/fd"))
-    for _ in range(20):
-        assert storage.read("small").size == 1
-        assert storage.read("large").size == 100_000
+    kept = [storage.read(path) for path in ("small", "large") * 20]
     assert len(os.listdir("/proc/self/fd")) == before
+    assert [buffer.size for buffer in kept] == [1, 100_000] * 20
+    assert {bytes(buffer) for buffer in kept} == {b"x", b"x" * 100_000}
 
 
 def test_a_directory_is_no_file(storage: LocalStorage) -> None:
