@@ -2,6 +2,7 @@
 
 import os
 import pickle
+import shutil
 import threading
 from pathlib import Path
 
@@ -146,6 +147,12 @@ def test_only_the_segments_of_a_range_are_opened() -> None:
     assert len({path for path in storage.reads if path.endswith(".log")}) <= 6
 
 
+def forget_memory(place: Path) -> None:
+    twin = volatile_twin(LocalStorage(place / "log"))
+    if twin:
+        shutil.rmtree(twin.root)
+
+
 @pytest.mark.parametrize("durability", ["fsync", "os", "memory"])
 def test_every_durability_keeps_records_between_openings_and_says_what_it_is(tmp_path: Path, durability: str) -> None:
     log = FileLog(LocalStorage(tmp_path / "log"))
@@ -158,6 +165,7 @@ def test_every_durability_keeps_records_between_openings_and_says_what_it_is(tmp
         assert str(topic.describe()["durability"]).startswith(durability + ":")
     finally:
         log.delete("t")
+        forget_memory(tmp_path)
     assert [p for p in (tmp_path / "log").rglob("*") if p.is_file()] == []
 
 
@@ -178,9 +186,7 @@ def test_a_topic_in_memory_is_another_one_when_the_memory_was_lost(tmp_path: Pat
         assert fresh.append(0, raw(b"y")).base == 0
     finally:
         log.delete("t")
-        os.rmdir(Path(twin.root) / "topics" / "t")
-        os.rmdir(Path(twin.root) / "topics")
-        os.rmdir(twin.root)
+        forget_memory(tmp_path)
 
 
 def test_where_there_is_no_memory_directory_memory_is_kept_as_os() -> None:
