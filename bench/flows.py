@@ -1,0 +1,62 @@
+"""Penstock's side: a home, flows that are run to the end of their input in epochs of a given size, what each epoch took."""
+
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+from measuring import Meter
+
+from penstock import Flow, View
+from penstock.engine.driver import Driver, Report
+from penstock.engine.opening import Wish
+from penstock.engine.runtime import Runtime
+
+
+@dataclass(frozen=True)
+class Ran:
+    """A flow that has read everything, its outputs delivered."""
+
+    name: str
+    rows: int
+    seconds: float
+    foreign: float
+    cpu: float
+    reports: list[Report]
+
+    @property
+    def rate(self) -> float:
+        return self.rows / self.seconds
+
+
+class Bench:
+    """One home and one Spark session. Every run is a new flow with its own name, state and outputs."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.runtime = Runtime(home, master="local[2]")
+        self._numbers = itertools.count()
+
+    def started(self, define: Callable[[Flow], None]) -> Driver:
+        flow = Flow(f"bench{next(self._numbers)}")
+        define(flow)
+        driver = self.runtime.driver(self.runtime.plan(flow))
+        driver.start()
+        return driver
+
+    def run(self, define: Callable[[Flow], None], epoch: int, most: int | None = None) -> Ran:
+        """Epochs of so many rows until there is nothing left, or so many epochs."""
+        driver = self.started(define)
+        reports: list[Report] = []
+        with Meter() as meter:
+            while (most is None or len(reports) < most) and (report := driver.epoch(Wish(rows=epoch))):
+                reports.append(report)
+            driver.deliverer.settle()
+        driver.stop()
+        rows = sum(r.rows for r in reports)
+        return Ran(driver.plan.flow, rows, meter.seconds, meter.foreign, meter.cpu, reports)
+
+    def view(self, name: str) -> pa.Table:
+        with View(self.home / "views", name) as view:
+            return view.rows()
