@@ -24,6 +24,7 @@ from penstock.storage.local import LocalStorage
 
 SMALL = 1_000_000  # rows that one task does sooner than a shuffle over two, on one machine
 SMALL_ON_CLUSTER = 200_000
+ONE_TASK_ROWS = "spark.penstock.oneTaskRows"  # a setting for --conf, in place of these numbers
 
 
 @dataclass
@@ -100,7 +101,7 @@ class Runtime:
 
     def place(self, rows: int) -> Placement:
         local = (self.master or "local").startswith("local")
-        if rows <= (SMALL if local else SMALL_ON_CLUSTER):
+        if rows <= int(self.conf.get(ONE_TASK_ROWS, SMALL if local else SMALL_ON_CLUSTER)):
             return OneTask(self.session.sparkContext)
         return AcrossTasks(self.session.sparkContext, self.tasks)
 
