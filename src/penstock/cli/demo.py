@@ -53,7 +53,7 @@ def demo(seconds: float, headless: bool, output: str, home: Path | None, keep: b
 
     find_java()  # said now, and not by a child that dies of it
     headless = headless or output == "json" or not sys.stdout.isatty()
-    with _interrupted_by_sigterm(), _home(home, keep) as place:
+    with _interrupted_by_signals(), _home(home, keep) as place:
         return _run(place, seconds, headless, output, started)
 
 
@@ -76,15 +76,17 @@ def _run(place: Place, seconds: float, headless: bool, output: str, started: flo
 
 
 def _tell(place: Place, engine: "Engine", seconds: float, headless: bool, output: str, started: float) -> int:
-    from penstock.cli.demo_books import close_books
     from penstock.cli.demo_story import Story
-    from penstock.cli.demo_verdict import as_json, print_verdict
 
     with _stage(headless, place.path, started) as stage:
         outcome = Story(engine, stage, seconds, started).tell()
         stage.tell("the books: everything is reckoned once more from the log alone")
+        from penstock.cli.demo_books import close_books
+
         books = close_books(place.path, outcome.orders)
     place.keep = place.keep or not books.ok
+    from penstock.cli.demo_verdict import as_json, print_verdict
+
     if output == "json":
         click.echo(as_json(books, outcome))
     else:
@@ -123,14 +125,15 @@ def _home(given: Path | None, keep: bool) -> Iterator[Place]:
 
 
 @contextmanager
-def _interrupted_by_sigterm() -> Iterator[None]:
-    """SIGTERM ends the demo as Ctrl-C does: with its engine."""
+def _interrupted_by_signals() -> Iterator[None]:
+    """SIGTERM, and the end of the terminal, end the demo as Ctrl-C does: together with its engine."""
 
     def handle(number: int, frame: object) -> None:
         raise KeyboardInterrupt
 
-    before = signal.signal(signal.SIGTERM, handle)
+    before = {number: signal.signal(number, handle) for number in (signal.SIGTERM, signal.SIGHUP)}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)

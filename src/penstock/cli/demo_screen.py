@@ -14,8 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from penstock.cli.demo_watch import Sight, Window
-from penstock.core.time import FOREVER
-from penstock.engine.progress import clock_text
+from penstock.core.time import FOREVER, NEVER, moment
 
 _EVERY = 5.0  # seconds between two lines of progress without a terminal
 _WIDE = 110  # columns of a terminal with room for a little more
@@ -145,12 +144,16 @@ def _engine(sight: Sight, doing: str, sold: int) -> Panel:
     line = Text.assemble((doing, style), no_wrap=True, overflow="ellipsis")
     if sight.epoch >= 0:
         rate = f" · {sight.rate:,.0f} rows/s" if sight.rate and doing == "running" else ""
-        line.append(f" · epoch {sight.epoch}{rate} · watermark {clock_text(sight.watermark)}")
+        line.append(f" · epoch {sight.epoch}{rate} · watermark {_time(sight.watermark)}")
     if sight.epoch >= 0 and sight.watermark < FOREVER:
         line.append(f", held back by {sight.held_back_by}", style="dim")
     more = Text(f"{sold:,} orders sent · {sight.rows:,} rows read · {sight.late:,} late · {sight.dead:,} unreadable")
     more.no_wrap = True
     return Panel(Group(line, more), title="engine", title_align="left", box=box.ROUNDED, border_style="dim")
+
+
+def _time(us: int) -> str:
+    return "none yet" if us <= NEVER else "+∞: all is closed" if us >= FOREVER else f"{moment(us):%H:%M:%S}"
 
 
 def money(cents: int) -> str:

@@ -1,4 +1,7 @@
-"""What can be seen of the demo from outside while it runs: decisions and views, read from the home as anybody could."""
+"""What can be seen of the demo from outside while it runs: decisions and views, read from the home as anybody could.
+
+Of the engine only the decisions are imported: the rest of it takes a second to load, which its start has better use for.
+"""
 
 from collections import Counter, deque
 from contextlib import suppress
@@ -8,10 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from penstock.core.time import NEVER
-from penstock.engine.decision import Decision
-from penstock.engine.inspect import decisions_of
-from penstock.engine.progress import count, holder
+from penstock.engine.decision import Decision, Decisions
 from penstock.errors import PenstockError
+from penstock.storage.local import LocalStorage
 from penstock.views.view import View
 
 UNPAID_SHOWN = 8
@@ -51,6 +53,7 @@ class Watch:
 
     def __init__(self, home: Path) -> None:
         self.home, self.sight = home, Sight()
+        self._decisions = Decisions(LocalStorage(str(home / "flows" / "shop")), "shop")
         self._views: dict[str, View] = {}
         self._unpaid_since = -1
         self._read: deque[tuple[int, int]] = deque()  # (clock, rows) of the last epochs
@@ -66,14 +69,14 @@ class Watch:
             view.close()
 
     def _look_at_decisions(self) -> None:
-        last = decisions_of(self.home, "shop").last()
+        last = self._decisions.last()
         if last is None or last.epoch == self.sight.epoch:
             return
         sight = self.sight
         sight.epoch, sight.rows = last.epoch, _rows_read(last)
-        sight.watermark, sight.held_back_by = holder(last, {name: name for name in last.sources})
-        sight.late = count({"": last.fates.get("sales_per_minute", {})}, "diverted")
-        sight.dead = count(last.fates, "dead")
+        sight.watermark, sight.held_back_by = _least(last)
+        sight.late = last.fates.get("sales_per_minute", {}).get("diverted", 0)
+        sight.dead = sum(fates.get("dead", 0) for fates in last.fates.values())
         sight.rate = self._rate(last.clock, sight.rows)
 
     def _rate(self, clock: int, rows: int) -> float:
@@ -107,6 +110,12 @@ class Watch:
 
 def _rows_read(last: Decision) -> int:
     return sum(partition.next for source in last.sources.values() for partition in source.partitions.values())
+
+
+def _least(last: Decision) -> tuple[int, str]:
+    """The least watermark, and the partition that has it."""
+    marks = [(p.watermark, f"{name}/{n}") for name, source in last.sources.items() for n, p in source.partitions.items()]
+    return min(marks, default=(NEVER, "no input"))
 
 
 def _windows(view: View) -> list[Window]:
