@@ -1,12 +1,12 @@
 """penstock ingest: any Spark stream into a topic, exactly once."""
 
-import traceback
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import click
+
+from penstock.cli.conf import spark_settings
 
 
 @click.command()
@@ -53,7 +53,7 @@ def ingest(
     from penstock.storage.home import find_home
 
     asked = {option: str(value) for option, value in settings.items() if value is not None}
-    order = Intake(topic, name or file.stem, _place(checkpoint), find_home(), once, every, asked, master, _settings(conf))
+    order = Intake(topic, name or file.stem, _place(checkpoint), find_home(), once, every, asked, master, spark_settings(conf))
     said: Callable[[str], None] = (lambda line: None) if quiet else (lambda line: click.echo(line, err=True))
     said(f"home {order.home}")
     click.echo(str(ingest(stream, order, said)), err=True)
@@ -61,58 +61,20 @@ def ingest(
 
 def _stream_of(path: Path) -> Callable[..., Any]:
     """The function `stream` of the file. What it raises is told with the place in the file."""
+    from penstock.cli.load import load_file, told
     from penstock.errors import BadInput
 
-    stream = _loaded(path).get("stream")
+    stream = load_file(path, "stream(spark)").get("stream")
     if not callable(stream):
         raise BadInput(f"{path} defines no function stream(spark)", hint="see `penstock ingest --help` for one")
 
     def guarded(spark: Any) -> Any:
-        with _told(path):
+        with told(path):
             return stream(spark)
 
     return guarded
 
 
-def _loaded(path: Path) -> dict[str, Any]:
-    import runpy
-    import sys
-
-    from penstock.errors import NotFound
-
-    if not path.is_file():
-        raise NotFound(f"there is no file {path}", hint="give the path of a Python file that defines stream(spark)")
-    sys.path.insert(0, str(path.parent.resolve()))
-    with _told(path):
-        # Unlike an import it leaves no module behind, so Spark takes the functions of the file along to its workers.
-        return runpy.run_path(str(path))
-
-
-@contextmanager
-def _told(path: Path) -> Iterator[None]:
-    """Whatever goes wrong in the user's file as one paragraph that names its line."""
-    from penstock.errors import BadInput, PenstockError
-
-    try:
-        yield
-    except PenstockError:
-        raise
-    except SyntaxError as error:
-        raise BadInput(f"{path}:{error.lineno} is not Python: {error.msg}") from error
-    except Exception as error:
-        where = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
-        line = (str(error).strip().splitlines() or [""])[0]
-        raise BadInput(f"{path}:{where[-1] if where else 1} failed: {type(error).__name__}", line) from error
-
-
 def _place(checkpoint: str) -> str:
     """An address such as s3a://… as it is; a path from here."""
     return checkpoint if "://" in checkpoint else str(Path(checkpoint).expanduser().absolute())
-
-
-def _settings(conf: tuple[str, ...]) -> dict[str, str]:
-    pairs = [item.partition("=") for item in conf]
-    for item, (key, equals, _) in zip(conf, pairs, strict=True):
-        if not equals or not key.strip():
-            raise click.UsageError(f"--conf {item!r} is not KEY=VALUE")
-    return {key.strip(): value.strip() for key, _, value in pairs}

@@ -1,12 +1,14 @@
-"""Flows from the files that users write."""
+"""What the files of users define. Whatever goes wrong in them is told in one paragraph that names the line."""
 
 import importlib.util
 import sys
-from collections.abc import Sequence
+import traceback
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 
-from penstock.errors import BadFlow, BadInput, NotFound
+from penstock.errors import BadFlow, BadInput, NotFound, PenstockError
 from penstock.flow.graph import FlowGraph
 
 
@@ -14,7 +16,7 @@ def load_flows(files: Sequence[str]) -> list[FlowGraph]:
     """Every flow that the files define, in order; a file defines what it binds at its top level."""
     flows: list[FlowGraph] = []
     for file in files:
-        found = list({id(v): v for v in _load(Path(file)).values() if isinstance(v, FlowGraph)}.values())
+        found = list({id(v): v for v in load_file(Path(file), "a flow").values() if isinstance(v, FlowGraph)}.values())
         if not found:
             raise BadFlow(f"{file} defines no flow", hint='bind one at the top of the file, e.g. flow = Flow("shop")')
         flows += found
@@ -25,9 +27,10 @@ def load_flows(files: Sequence[str]) -> list[FlowGraph]:
     return flows
 
 
-def _load(path: Path) -> dict[str, object]:
+def load_file(path: Path, wanted: str) -> dict[str, object]:
+    """The names that a file binds; `wanted` says what should be among them. Its functions travel to Spark's tasks."""
     if not path.is_file():
-        raise NotFound(f"there is no file {path}", hint="give the path of a Python file that defines a flow")
+        raise NotFound(f"there is no file {path}", hint=f"give the path of a Python file that defines {wanted}")
     spec = importlib.util.spec_from_file_location(path.stem, path)
     if spec is None or spec.loader is None:
         raise BadInput(f"{path} is not a Python file")
@@ -35,15 +38,26 @@ def _load(path: Path) -> dict[str, object]:
     sys.path.insert(0, str(path.parent.resolve()))
     before = set(sys.modules)
     sys.modules[path.stem] = module
-    try:
+    with told(path):
         spec.loader.exec_module(module)
-    except SyntaxError as error:
-        raise BadFlow(f"{path}:{error.lineno} is not Python: {error.msg}") from error
-    except ImportError as error:
-        raise BadFlow(f"{path} cannot be loaded: {error}") from error
     for name in {path.stem, *(set(sys.modules) - before)}:
         _travels(sys.modules[name], path.parent.resolve())
     return vars(module)
+
+
+@contextmanager
+def told(path: Path) -> Iterator[None]:
+    """What the user's file raises, as one paragraph with its line."""
+    try:
+        yield
+    except PenstockError:
+        raise
+    except SyntaxError as error:
+        raise BadFlow(f"{path}:{error.lineno} is not Python: {error.msg}") from error
+    except Exception as error:
+        where = [f.lineno for f in traceback.extract_tb(error.__traceback__) if Path(f.filename) in (path, path.resolve())]
+        line = (str(error).strip().splitlines() or [""])[0]
+        raise BadFlow(f"{path}:{where[-1] if where else 1} failed: {type(error).__name__}: {line}") from error
 
 
 def _travels(module: ModuleType, directory: Path) -> None:

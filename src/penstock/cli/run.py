@@ -2,6 +2,8 @@
 
 import click
 
+from penstock.cli.conf import spark_settings
+
 
 @click.command()
 @click.argument("files", nargs=-1, required=True, metavar="FLOW.py...")
@@ -41,16 +43,6 @@ def run(
     from penstock.engine.service import Order, serve
 
     mode = "catch_up" if catch_up else "drain" if drain else "run"
-    order = Order(mode, every, None, master, _settings(conf), max_rows, buckets)
+    order = Order(mode, every, None, master, spark_settings(conf), max_rows, buckets)
     with TerminalShow(quiet) as show:
         serve(load_flows(files), order, show)
-
-
-def _settings(conf: tuple[str, ...]) -> dict[str, str]:
-    settings = {}
-    for item in conf:
-        key, equals, value = item.partition("=")
-        if not equals or not key.strip():
-            raise click.UsageError(f"--conf {item!r} is not KEY=VALUE")
-        settings[key.strip()] = value.strip()
-    return settings
