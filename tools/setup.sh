@@ -25,7 +25,7 @@ if ! usable .venv/bin/python; then
     "$python" -m venv --clear .venv
 fi
 if command -v uv >/dev/null 2>&1; then
-    uv pip install --quiet --python .venv/bin/python --require-hashes -r requirements.lock
+    uv pip install --quiet --compile-bytecode --python .venv/bin/python --require-hashes -r requirements.lock
     uv pip install --quiet --python .venv/bin/python --no-deps --no-build-isolation -e .
 else
     .venv/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock

@@ -16,8 +16,9 @@ def check(files: tuple[str, ...]) -> None:
     from penstock.storage.home import find_home
 
     runtime = Runtime(find_home())
-    for graph in load_flows(files):
-        plan = runtime.plan(graph)
+    graphs = load_flows(files)
+    for graph in graphs:
+        plan = runtime.plan(graph, graphs)
         outputs = ", ".join(f"{o.kind} {o.name}" for o in plan.outputs)
         click.echo(f"{plan.flow}: ok · {len(plan.steps)} steps · writes {outputs}")
 
@@ -40,8 +41,9 @@ def plan(files: tuple[str, ...], form: str, spark: bool) -> None:
     from penstock.storage.home import find_home
 
     runtime = Runtime(find_home())
-    for graph in load_flows(files):
-        resolved = runtime.plan(graph)
+    graphs = load_flows(files)
+    for graph in graphs:
+        resolved = runtime.plan(graph, graphs)
         click.echo(as_mermaid(resolved) if form == "mermaid" else as_text(resolved))
         if spark:
             from penstock.engine.explain import spark_text

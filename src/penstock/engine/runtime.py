@@ -2,7 +2,7 @@
 
 import os
 import signal
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -61,10 +61,13 @@ class Runtime:
 
         return SparkAnalyzer(self.session)
 
-    def plan(self, graph: FlowGraph) -> Plan:
+    def plan(self, graph: FlowGraph, beside: Sequence[FlowGraph] = ()) -> Plan:
+        """The checked plan of a flow; topics that the flows beside it will make count as made."""
         from penstock.engine.disorder import suggest
 
-        facts = {name: self._facts(name) for name in self.log.topics()}
+        written = [out.name for other in beside for out in other.outputs if out.kind == "topic"]
+        facts = {name: TopicFacts(written_by_flow=True) for name in written}
+        facts |= {name: self._facts(name) for name in self.log.topics()}
         return resolve(graph, self, facts, suggest(self.log))
 
     def _facts(self, name: str) -> TopicFacts:

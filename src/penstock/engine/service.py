@@ -67,7 +67,7 @@ def serve(graphs: Sequence[FlowGraph], order: Order, show: Show | None = None) -
     show.say(f"home {runtime.home}")
     stop = threading.Event()
     with stopped_by_signals(stop, show):
-        plans = [runtime.plan(graph) for graph in graphs]
+        plans = [runtime.plan(graph, graphs) for graph in graphs]
         drivers = [runtime.driver(plan, order.buckets) for plan in plans]
         started: list[Driver] = []
         try:
