@@ -5,7 +5,7 @@
 BIN := .venv/bin
 ROOMS := core storage log kernels flow sinks views
 QUICK := tests/unit tests/contract tests/laws tests/docs tests/faults examples
-COVER := $(foreach room,$(ROOMS),--cov=penstock.$(room)) --cov-report=term:skip-covered --cov-fail-under=90
+COVER := $(foreach room,$(ROOMS),--cov=penstock.$(room)) --cov-report=term:skip-covered --cov-fail-under=95
 
 help:  ## this list
 	@sed -n 's/^\([a-z]*\):.*## /\1	/p' $(MAKEFILE_LIST) | expand -t 10
@@ -15,11 +15,11 @@ demo: .venv/.locked java  ## a shop, live in the terminal, with a crash in the m
 
 test: lint java  ## everything that must hold before a change goes in
 	@$(BIN)/python -m penstock.engine.archive
-	COVERAGE_FILE=$(CURDIR)/.venv/.coverage $(BIN)/pytest $(QUICK) -m "not spark and not long" $(COVER)
+	COVERAGE_FILE=$(CURDIR)/.venv/.coverage $(BIN)/pytest $(QUICK) -n 2 -m "not spark and not long" $(COVER)
 	$(BIN)/pytest tests examples -m "spark and not long"
 
 quick: .venv/.locked  ## the tests that need no JVM
-	$(BIN)/pytest $(QUICK) -m "not spark and not long"
+	$(BIN)/pytest $(QUICK) -n 2 -m "not spark and not long"
 
 faults: .venv/.locked java  ## the long forms: kills, power loss, bad disks
 	$(BIN)/pytest tests -m long
