@@ -1,10 +1,12 @@
 """What the files of users define. Whatever goes wrong in them is told in one paragraph that names the line."""
 
 import importlib.util
+import os
 import sys
 import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 from types import ModuleType
 
@@ -29,20 +31,27 @@ def load_flows(files: Sequence[str]) -> list[FlowGraph]:
 
 def load_file(path: Path, wanted: str) -> dict[str, object]:
     """The names that a file binds; `wanted` says what should be among them. Its functions travel to Spark's tasks."""
-    if not path.is_file():
+    if not os.path.isfile(path):  # also of a path that is too long to be one
         raise NotFound(f"there is no file {path}", hint=f"give the path of a Python file that defines {wanted}")
-    spec = importlib.util.spec_from_file_location(path.stem, path)
+    name = _free_name(path.stem)
+    spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise BadInput(f"{path} is not a Python file")
     module = importlib.util.module_from_spec(spec)
     sys.path.insert(0, str(path.parent.resolve()))
     before = set(sys.modules)
-    sys.modules[path.stem] = module
+    sys.modules[name] = module
     with told(path):
         spec.loader.exec_module(module)
-    for name in {path.stem, *(set(sys.modules) - before)}:
-        _travels(sys.modules[name], path.parent.resolve())
+    for new in set(sys.modules) - before:
+        _travels(sys.modules[new], path.parent.resolve())
     return vars(module)
+
+
+def _free_name(stem: str) -> str:
+    """A name for the module that no other has: a file may be called json.py, and two files flow.py."""
+    taken = {*sys.modules, *sys.stdlib_module_names}
+    return stem if stem not in taken else next(n for i in count(2) if (n := f"{stem}_{i}") not in taken)
 
 
 @contextmanager
