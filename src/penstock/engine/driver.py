@@ -110,15 +110,7 @@ class Driver:
         )
 
     def _take(self) -> None:
-        lock = self.means.storage.lock("lock", wait=False)
-        if not lock.__enter__():
-            owner = self.decisions.owner()
-            raise Held(
-                f"flow {self.plan.flow} is already running",
-                f"held by process {owner.get('pid')} on {owner.get('host')} since {owner.get('since')}",
-                hint="stop it first; a flow has one driver at a time",
-            )
-        self._lock = lock
+        self._lock = taken(self.decisions)
 
     def _check(self, incarnation: str) -> None:
         last = self.last
@@ -177,6 +169,19 @@ class Driver:
         if self._lock:
             self._lock.__exit__(None, None, None)
             self._lock = None
+
+
+def taken(decisions: Decisions) -> AbstractContextManager[bool]:
+    """The flow's lock, held; raises Held, with who has it, if that is somebody else."""
+    lock = decisions.storage.lock("lock", wait=False)
+    if not lock.__enter__():
+        owner = decisions.owner()
+        raise Held(
+            f"flow {decisions.flow} is already running",
+            f"held by process {owner.get('pid')} on {owner.get('host')} since {owner.get('since')}",
+            hint="stop it first; a flow has one driver at a time",
+        )
+    return lock
 
 
 def _lag(opened: Opened) -> float:

@@ -94,7 +94,10 @@ def side_by_side(work: Sequence[Callable[[], None]], stop: threading.Event) -> l
     threads = [threading.Thread(target=guarded, args=(task,), name=f"flow-{i}") for i, task in enumerate(work)]
     for thread in threads:
         thread.start()
-    for thread in threads:
-        while thread.is_alive():
-            thread.join(0.1)
+    try:
+        for thread in threads:
+            while thread.is_alive():
+                thread.join(0.1)
+    finally:
+        stop.set()  # an interrupted wait must not leave flows running
     return failures

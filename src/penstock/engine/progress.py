@@ -57,11 +57,10 @@ class Tally:
 
     def progress(self, report: Report) -> str:
         rate = report.rows / report.seconds if report.seconds else 0
-        time, place = holder(report.decision, self.driver.sources)
         lag = f" · {report.behind:,} rows and {report.lag:.0f} s behind" if report.behind else ""
         return (
             f"{report.flow} · epoch {report.decision.epoch} · {report.rows:,} rows in {report.seconds:.2f} s ({rate:,.0f} rows/s)"
-            f" · watermark {clock_text(time)}, held back by {place}{lag}"
+            f" · {self._watermark(report.decision)}{lag}"
         )
 
     def closing(self) -> str:
@@ -71,15 +70,18 @@ class Tally:
             return "read 0 rows · nothing has come in yet"
         late = count(last.fates, "diverted", "ignored") - count(self.before, "diverted", "ignored")
         dead = count(last.fates, "dead", "implausible") - count(self.before, "dead", "implausible")
-        time, place = holder(last, self.driver.sources)
         parts = [f"read {self.rows:,} rows", f"{late:,} late" + (" (penstock fates)" if late else ""), f"{dead:,} dead"]
-        parts.append(f"watermark {clock_text(time)}" + ("" if time >= FOREVER else f", held back by {place}"))
+        parts.append(self._watermark(last))
         open_, until = windows_open(self.driver.plan, last)
         if open_:
             parts.append(
                 f"{open_:,} window{'s' if open_ > 1 else ''} open until {clock_text(until)} (view show --open, run --drain)"
             )
         return " · ".join(parts)
+
+    def _watermark(self, decision: Decision) -> str:
+        time, place = holder(decision, self.driver.sources)
+        return f"watermark {clock_text(time)}" + ("" if time >= FOREVER else f", held back by {place}")
 
 
 def balance(fates: Mapping[str, Mapping[str, int]]) -> Iterable[tuple[str, int, int]]:

@@ -12,12 +12,16 @@ from typing import Protocol
 
 from penstock.core.time import duration
 from penstock.engine import loop
-from penstock.engine.driver import Driver, Report
+from penstock.engine.decision import Decisions
+from penstock.engine.driver import Driver, Report, taken
 from penstock.engine.progress import Tally
 from penstock.engine.runtime import Runtime
 from penstock.errors import BadInput, NotFound
 from penstock.flow.graph import FlowGraph
+from penstock.flow.plan import Plan, Source
+from penstock.log.port import Log
 from penstock.storage.home import find_home
+from penstock.storage.local import LocalStorage
 
 
 @dataclass(frozen=True)
@@ -68,14 +72,13 @@ def serve(graphs: Sequence[FlowGraph], order: Order, show: Show | None = None) -
     stop = threading.Event()
     with stopped_by_signals(stop, show):
         plans = [runtime.plan(graph, graphs) for graph in graphs]
+        _worth_starting(runtime, plans, order.mode)
         drivers = [runtime.driver(plan, order.buckets) for plan in plans]
         started: list[Driver] = []
         try:
             for driver in drivers:
                 driver.start()
                 started.append(driver)
-            if order.mode != "run":
-                _topics_must_exist(drivers)
             return _go(drivers, order, every, stop, show)
         finally:
             for driver in started:
@@ -109,14 +112,24 @@ def _go(drivers: Sequence[Driver], order: Order, every: float, stop: threading.E
     return tallies
 
 
-def _topics_must_exist(drivers: Sequence[Driver]) -> None:
-    for driver in drivers:
-        there = driver.means.log.topics()
-        for topic in driver.sources.values():
+def _worth_starting(runtime: Runtime, plans: Sequence[Plan], mode: str) -> None:
+    """What would stop a run is said before Spark is started for it."""
+    if mode != "run":
+        _topics_must_exist(runtime.log, plans)
+    for plan in plans:
+        storage = LocalStorage(str(runtime.home / "flows" / plan.flow))
+        taken(Decisions(storage, plan.flow)).__exit__(None, None, None)
+
+
+def _topics_must_exist(log: Log, plans: Sequence[Plan]) -> None:
+    written = {out.name for plan in plans for out in plan.outputs if out.kind == "topic"}
+    there = {*log.topics(), *written}
+    for plan in plans:
+        for topic in (step.definition.topic for step in plan.steps if isinstance(step.definition, Source)):
             if topic not in there:
                 raise NotFound(
-                    f"flow {driver.plan.flow} reads topic {topic!r}, which does not exist",
-                    f"topics here: {', '.join(there) or 'none'}",
+                    f"flow {plan.flow} reads topic {topic!r}, which does not exist",
+                    f"topics here: {', '.join(sorted(there)) or 'none'}",
                     hint=f"write to it first (penstock topic produce {topic}), or run without --catch-up and it is waited for",
                 )
 

@@ -2,10 +2,12 @@
 
 import atexit
 import os
+import signal
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from typing import IO, TYPE_CHECKING, Any
 
@@ -80,10 +82,22 @@ def _open_context(wanted: Mapping[str, str], gateway: Any) -> None:
     from pyspark import SparkContext
 
     try:
-        SparkContext(conf=_spark_conf(wanted), gateway=gateway)
+        with _own_interrupt():
+            SparkContext(conf=_spark_conf(wanted), gateway=gateway)
     except Exception as error:
         what = f"Spark did not start on {wanted['spark.master']}"
         raise EngineError(what, _first_line(error), *_log_tail(), hint="--verbose says more") from error
+
+
+@contextmanager
+def _own_interrupt() -> Iterator[None]:
+    """Whoever handles Ctrl-C goes on doing so: a new context would have it cancel all jobs, and an epoch could not finish."""
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, before)
 
 
 def _spark_conf(wanted: Mapping[str, str]) -> Any:
