@@ -66,7 +66,7 @@ def told(path: Path) -> Iterator[None]:
     except Exception as error:
         where = [f.lineno for f in traceback.extract_tb(error.__traceback__) if Path(f.filename) in (path, path.resolve())]
         line = (str(error).strip().splitlines() or [""])[0]
-        raise BadFlow(f"{path}:{where[-1] if where else 1} failed: {type(error).__name__}: {line}") from error
+        raise BadFlow(f"{path}:{where[-1] if where else 1} failed: {type(error).__name__}", line) from error
 
 
 def _travels(module: ModuleType, directory: Path) -> None:

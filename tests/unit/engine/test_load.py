@@ -39,7 +39,7 @@ def test_every_flow_that_a_file_binds_is_loaded_once_and_in_order(tmp_path: Path
 WRONG = {
     "no flow": ("x = 1\n", "defines no flow"),
     "no Python": ("def (:\n", r"wrong.py:1 is not Python"),
-    "no such module": ("\nimport no_such_module\n", r"wrong.py:2 failed: ModuleNotFoundError: No module named 'no_such_module'"),
+    "no such module": ("\nimport no_such_module\n", r"wrong.py:2 failed: ModuleNotFoundError\n  No module named 'no_such_module'"),
     "an error": ("x = 1\ny = x / 0\n", r"wrong.py:2 failed: ZeroDivisionError"),
     "a wrong flow": ('from penstock import Flow\nFlow("../x")\n', "cannot name a flow"),
 }
