@@ -14,7 +14,8 @@ from penstock.core.schema import Schema
 from penstock.engine.assemble import targets
 from penstock.engine.driver import Driver, Means
 from penstock.engine.epoch import Fail, nothing
-from penstock.engine.placement import AcrossTasks, OneTask, Placement
+from penstock.engine.placement import AcrossTasks, Carried, Job, OneTask, Placement
+from penstock.engine.work import Result
 from penstock.flow.graph import FlowGraph
 from penstock.flow.plan import Plan
 from penstock.flow.resolve import resolve
@@ -41,15 +42,22 @@ class Runtime:
         return FileLog(LocalStorage(str(self.home / "log")))
 
     @cached_property
-    def session(self) -> Any:
+    def context(self) -> Any:
         """Spark, started at the first use."""
+        from penstock.engine.session import start_context
+
+        return start_context("penstock", self.master, self.conf, on_progress=self.say)
+
+    @cached_property
+    def session(self) -> Any:
+        """Spark SQL, for flows that need it."""
         from penstock.engine.session import start_session
 
         return start_session("penstock", self.master, self.conf, on_progress=self.say)
 
     @cached_property
     def tasks(self) -> int:
-        return max(2, int(self.session.sparkContext.defaultParallelism))
+        return max(2, int(self.context.defaultParallelism))
 
     def type_of(self, sql: str, schema: Schema) -> pa.DataType:
         """Spark's own analysis, for expressions that only Spark evaluates."""
@@ -86,7 +94,7 @@ class Runtime:
             buckets=buckets or self._buckets(storage, plan),
             threaded=threaded and fail is nothing,
             fail=fail,
-            sql=self._sql(),
+            sql=self._sql,
         )
         return Driver(plan, means)
 
@@ -97,16 +105,16 @@ class Runtime:
         last = Decisions(storage, plan.flow).last()
         return last.buckets if last else self.tasks
 
-    def _sql(self) -> Any:
+    def _sql(self, job: Job, result: Result) -> list[Carried]:
         from penstock.engine.sql import SqlSteps
 
-        return SqlSteps(self.session)
+        return SqlSteps(self.session)(job, result)
 
     def place(self, rows: int) -> Placement:
         local = (self.master or "local").startswith("local")
         if rows <= int(self.conf.get(ONE_TASK_ROWS, SMALL if local else SMALL_ON_CLUSTER)):
-            return OneTask(self.session.sparkContext)
-        return AcrossTasks(self.session.sparkContext, self.tasks)
+            return OneTask(self.context)
+        return AcrossTasks(self.context, self.tasks)
 
 
 def armed(setting: str, flow: str) -> Fail:

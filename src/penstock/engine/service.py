@@ -113,25 +113,27 @@ def _go(drivers: Sequence[Driver], order: Order, every: float, stop: threading.E
 
 
 def _worth_starting(runtime: Runtime, plans: Sequence[Plan], mode: str) -> None:
-    """What would stop a run is said before Spark is started for it."""
-    if mode != "run":
-        _topics_must_exist(runtime.log, plans)
+    """What would stop a run, or let it wait, is said before Spark is started for it."""
+    for plan, topic in _missing(runtime.log, plans):
+        if mode == "run":
+            runtime.say(f"flow {plan.flow} waits for topic {topic}, which does not exist yet")
+            continue
+        raise NotFound(
+            f"flow {plan.flow} reads topic {topic!r}, which does not exist",
+            f"topics here: {', '.join(runtime.log.topics()) or 'none'}",
+            hint=f"write to it first (penstock topic produce {topic}), or run without --catch-up and it is waited for",
+        )
     for plan in plans:
         storage = LocalStorage(str(runtime.home / "flows" / plan.flow))
         taken(Decisions(storage, plan.flow)).__exit__(None, None, None)
 
 
-def _topics_must_exist(log: Log, plans: Sequence[Plan]) -> None:
+def _missing(log: Log, plans: Sequence[Plan]) -> list[tuple[Plan, str]]:
+    """Topics that flows read, and that are neither there nor written by one of them."""
     written = {out.name for plan in plans for out in plan.outputs if out.kind == "topic"}
     there = {*log.topics(), *written}
-    for plan in plans:
-        for topic in (step.definition.topic for step in plan.steps if isinstance(step.definition, Source)):
-            if topic not in there:
-                raise NotFound(
-                    f"flow {plan.flow} reads topic {topic!r}, which does not exist",
-                    f"topics here: {', '.join(sorted(there)) or 'none'}",
-                    hint=f"write to it first (penstock topic produce {topic}), or run without --catch-up and it is waited for",
-                )
+    read = [(plan, step.definition.topic) for plan in plans for step in plan.steps if isinstance(step.definition, Source)]
+    return [(plan, topic) for plan, topic in read if topic not in there]
 
 
 @contextmanager
