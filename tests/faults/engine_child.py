@@ -1,7 +1,7 @@
 """Runs the flows of engine_shop in processes that are killed. Started as a program; it forks before it uses any thread.
 
-python engine_child.py PLACE CASES.json: every case is a home in PLACE and a list of settings of PENSTOCK_FAIL. For each setting a
-process, a group of its own, runs the flows to their end or to its kill; then one runs them without any. Prints how each ended.
+Every line of its standard input is a home and a list of settings of PENSTOCK_FAIL, as JSON. For each setting a process, a group of
+its own, runs the flows to their end or to its kill; then one runs them without any. It answers with a line of how each ended.
 """
 
 import json
@@ -27,9 +27,7 @@ def ended(home: Path, fail: str) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
-def main(place: Path, cases: dict[str, list[str]]) -> dict[str, list[int]]:
-    return {home: [ended(place / home, fail) for fail in [*fails, ""]] for home, fails in cases.items()}
-
-
 if __name__ == "__main__":
-    print(json.dumps(main(Path(sys.argv[1]), json.loads(Path(sys.argv[2]).read_text()))))
+    for line in sys.stdin:
+        home, fails = json.loads(line)
+        print(json.dumps([ended(Path(home), fail) for fail in [*fails, ""]]), flush=True)
