@@ -15,7 +15,6 @@ from typing import Any, NamedTuple, Protocol
 
 import pyarrow as pa
 
-from penstock.core.change import HASH
 from penstock.engine.decision import RunRef
 from penstock.engine.program import Program
 from penstock.engine.reading import Range
@@ -283,13 +282,6 @@ class Packed:
         return Job(_unpack(self.program), *self.fields)
 
 
-@lru_cache(maxsize=8)
-def _pack_cached(program_id: int, program: Any) -> bytes:
-    import cloudpickle
-
-    return bytes(cloudpickle.dumps(program.value))
-
-
 def travels_whole(module: ModuleType) -> None:
     """What tasks need of this module is sent along with the program: they cannot import it."""
     import cloudpickle
@@ -297,21 +289,17 @@ def travels_whole(module: ModuleType) -> None:
     cloudpickle.register_pickle_by_value(module)
 
 
-class _ById:
-    """Hashes a program by identity, so that it is packed once."""
-
-    def __init__(self, value: Program) -> None:
-        self.value = value
-
-    def __hash__(self) -> int:
-        return id(self.value)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _ById) and other.value is self.value
-
-
 def _pack(program: Program) -> bytes:
-    return _pack_cached(id(program), _ById(program))
+    """The program as bytes, made once for each."""
+    known = _PACKED.get(id(program))
+    if known is None or known[0] is not program:
+        import cloudpickle
+
+        known = _PACKED[id(program)] = (program, bytes(cloudpickle.dumps(program)))
+    return known[1]
+
+
+_PACKED: dict[int, tuple[Program, bytes]] = {}
 
 
 @lru_cache(maxsize=8)
@@ -336,6 +324,3 @@ def run_spark(action: Callable[[], list[bytes]], job: Job) -> list[bytes]:
 
     with translated(job.program.plan.flow, job.epoch):
         return action()
-
-
-__all__ = ["HASH", "AcrossTasks", "Carried", "InProcess", "Job", "OneTask", "Placement"]
