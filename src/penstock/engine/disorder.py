@@ -7,6 +7,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.core.schema import Schema
+from penstock.core.time import duration_text
 from penstock.errors import PenstockError
 from penstock.log.codec import decode_json
 from penstock.log.port import EVENT_TIME, VALUE, Log, Topic
@@ -27,8 +28,8 @@ def suggest(log: Log) -> Callable[[str, str], str | None]:
         keep = timedelta(seconds=float(np.ceil(np.quantile(late, 0.999) / 1e6)))
         worst = timedelta(seconds=float(np.ceil(late.max() / 1e6)))
         return (
-            f"in topic {name}, rows come up to {_say(worst)} behind a newer one; "
-            f'lateness="{_say(max(keep, timedelta(seconds=1)))}" would keep 99.9 % of them'
+            f"in topic {name}, rows come up to {duration_text(worst)} behind a newer one; "
+            f'lateness="{duration_text(max(keep, timedelta(seconds=1)))}" would keep 99.9 % of them'
         )
 
     return measured
@@ -53,12 +54,3 @@ def _times(topic: Topic, rows: pa.RecordBatch, time: str) -> "np.ndarray[tuple[i
     else:
         column = decode_json(rows.column(VALUE), Schema.of(f"`{time}` timestamp")).table.column(time)
     return np.asarray(column.drop_null().cast(pa.int64()).to_numpy(zero_copy_only=False))
-
-
-def _say(span: timedelta) -> str:
-    seconds = int(span.total_seconds())
-    for unit, size in (("hour", 3600), ("minute", 60)):
-        if seconds >= size and seconds % size == 0:
-            count = seconds // size
-            return f"{count} {unit}{'s' if count > 1 else ''}"
-    return f"{seconds} second{'s' if seconds != 1 else ''}"

@@ -1,7 +1,6 @@
 """Runs a Spark stream into a topic, exactly once: what `penstock ingest` does."""
 
 import re
-import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.core.names import check_name
 from penstock.core.time import duration
 from penstock.engine.failures import reason
+from penstock.engine.signals import stopped_by_signals
 from penstock.errors import BadInput, Mismatch, NotFound, PenstockError, SparkFailed
 from penstock.log.open import open_log
 
@@ -60,7 +60,7 @@ def ingest(stream: "Callable[[SparkSession], DataFrame]", order: Intake, say: Ca
 
     stop = threading.Event()
     since = _ends(order)
-    with _stopped_by_signals(stop, say), _in_words():
+    with stopped_by_signals(stop, say, "stopping"), _in_words():
         spark = start_session("penstock ingest", order.master, order.conf, on_progress=say)
         register(spark, order.home)
         frame = _streaming(stream(spark))
@@ -117,24 +117,6 @@ def _run(query: "StreamingQuery", stop: threading.Event) -> None:
                 return
     finally:
         query.stop()
-
-
-@contextmanager
-def _stopped_by_signals(stop: threading.Event, say: Callable[[str], None]) -> Iterator[None]:
-    """A batch that is under way when we stop is finished, or repeated, at the next start: the topic has it once either way."""
-
-    def handle(number: int, frame: object) -> None:
-        if stop.is_set():
-            raise KeyboardInterrupt
-        say("stopping")
-        stop.set()
-
-    before = {s: signal.signal(s, handle) for s in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 @contextmanager

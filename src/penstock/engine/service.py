@@ -1,10 +1,8 @@
 """Runs flows in this process: start, signals, progress, the end."""
 
-import signal
 import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -16,6 +14,7 @@ from penstock.engine.decision import Decisions
 from penstock.engine.driver import Driver, Report, taken
 from penstock.engine.progress import Tally
 from penstock.engine.runtime import Runtime
+from penstock.engine.signals import stopped_by_signals
 from penstock.errors import BadInput, NotFound
 from penstock.flow.graph import FlowGraph
 from penstock.flow.plan import Plan, Source
@@ -70,7 +69,7 @@ def serve(graphs: Sequence[FlowGraph], order: Order, show: Show | None = None) -
         raise BadInput(f"a flow cannot {order.mode!r}", hint="run, catch_up or drain")
     show.say(f"home {runtime.home}")
     stop = threading.Event()
-    with stopped_by_signals(stop, show):
+    with stopped_by_signals(stop, show.say, "finishing the epoch, then stopping"):
         plans = [runtime.plan(graph, graphs) for graph in graphs]
         _worth_starting(runtime, plans, order.mode)
         drivers = [runtime.driver(plan, order.buckets) for plan in plans]
@@ -134,24 +133,3 @@ def _missing(log: Log, plans: Sequence[Plan]) -> list[tuple[Plan, str]]:
     there = {*log.topics(), *written}
     read = [(plan, step.definition.topic) for plan in plans for step in plan.steps if isinstance(step.definition, Source)]
     return [(plan, topic) for plan, topic in read if topic not in there]
-
-
-@contextmanager
-def stopped_by_signals(stop: threading.Event, show: Show) -> Iterator[None]:
-    """SIGINT and SIGTERM let the epoch under way finish; a second one ends at once."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def handle(number: int, frame: object) -> None:
-        if stop.is_set():
-            raise KeyboardInterrupt
-        show.say("finishing the epoch, then stopping")
-        stop.set()
-
-    before = {s: signal.signal(s, handle) for s in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

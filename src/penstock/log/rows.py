@@ -8,9 +8,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.core.schema import TIMESTAMP, Schema, type_text
-from penstock.core.time import FIRST, FOREVER, LAST, NEVER, micros, text
+from penstock.core.time import FIRST, FOREVER, LAST, NEVER, duration_text, micros, text
 from penstock.errors import BadInput, BadRow, BadSchema, BadTime
 from penstock.log.port import EVENT_TIME, HEADERS, KEY, ORIGIN, VALUE, WATERMARK, TopicSpec
+from penstock.log.sizes import row_sizes
 
 # Their order is their order in a stored batch and that of the bits in a frame's header.
 SYSTEM = (
@@ -94,9 +95,9 @@ def check_mark(spec: TopicSpec, mark: int, appended: int) -> None:
     if mark == FOREVER or spec.writer or mark <= appended + micros(spec.future):
         return
     raise BadTime(
-        f"the mark {text(mark)} lies more than {spec.future} beyond the present",
+        f"the mark {text(mark)} lies more than {duration_text(spec.future)} beyond the present",
         f"topic {spec.name}, now {text(appended)}",
-        hint="marks promise that no earlier row will come; the end of input is +∞",
+        hint="marks promise that no earlier row will come; the end of input is `end`",
     )
 
 
@@ -107,9 +108,7 @@ def check_something(batch: pa.RecordBatch | None, mark: int) -> None:
 
 def check_sizes(spec: TopicSpec, batch: pa.RecordBatch) -> None:
     """Refuses a row over the limit. Slow: only for batches that are over it as a whole."""
-    sizes = np.zeros(batch.num_rows, np.int64)
-    for column in batch.columns:
-        sizes += _sizes(column, spec.max_record)
+    sizes = row_sizes(batch, spec.max_record)
     row = int(sizes.argmax())
     if sizes[row] > spec.max_record:
         raise BadRow(
@@ -182,14 +181,3 @@ def _times(spec: TopicSpec, batch: pa.RecordBatch) -> npt.NDArray[np.int64] | No
     if name not in names:
         return None
     return np.asarray(batch.column(name).view(pa.int64()).to_numpy(), np.int64)
-
-
-def _sizes(column: pa.Array, limit: int) -> npt.NDArray[np.int64] | int:
-    """Bytes of each row; of nested values, which are slow to measure, only where they could reach the limit."""
-    if pa.types.is_binary(column.type) or pa.types.is_string(column.type):
-        return np.asarray(pc.binary_length(column).fill_null(0).to_numpy(zero_copy_only=False), np.int64)
-    if not pa.types.is_nested(column.type):
-        return int(column.type.bit_width // 8)
-    if column.nbytes <= limit // 2:
-        return int(column.nbytes // max(len(column), 1))
-    return np.array([column.slice(i, 1).nbytes for i in range(len(column))], np.int64)

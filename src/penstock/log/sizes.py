@@ -10,11 +10,12 @@ def row_sizes(batch: pa.RecordBatch, limit: int) -> npt.NDArray[np.int64]:
     """Bytes of each row; nested values, slow to measure, are measured one by one only where they could reach the limit."""
     sizes = np.zeros(batch.num_rows, np.int64)
     for column in batch.columns:
-        sizes += _column(column, limit)
+        sizes += _column_sizes(column, limit)
     return sizes
 
 
-def _column(column: pa.Array, limit: int) -> npt.NDArray[np.int64] | int:
+def _column_sizes(column: pa.Array, limit: int) -> npt.NDArray[np.int64] | int:
+    """Bytes that each value of a column takes; one number where all take the same."""
     if pa.types.is_binary(column.type) or pa.types.is_string(column.type):
         return np.asarray(pc.binary_length(column).fill_null(0).to_numpy(zero_copy_only=False), np.int64)
     if not pa.types.is_nested(column.type):
