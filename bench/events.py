@@ -36,12 +36,18 @@ def ddl(table: pa.Table) -> str:
 
 
 def fill(log: FileLog, name: str, table: pa.Table, frame: int = 10_000, time: str = "ts", durability: str = "os") -> Topic:
-    """A topic with these rows, frame after frame, over all partitions in turn."""
+    """A topic with these rows, dealt to all partitions in turn, so that time goes on in each of them alike."""
     topic = log.create(TopicSpec(name, PARTITIONS, Schema(table.schema), time=time, durability=durability))  # type: ignore[arg-type]
-    for number, start in enumerate(range(0, table.num_rows, frame)):
-        for batch in table.slice(start, frame).combine_chunks().to_batches():
-            topic.append(number % PARTITIONS, batch)
+    append(topic, table, frame)
     return topic
+
+
+def append(topic: Topic, table: pa.Table, frame: int) -> None:
+    for start in range(0, table.num_rows, frame * PARTITIONS):
+        block = table.slice(start, frame * PARTITIONS)
+        for partition in range(min(PARTITIONS, block.num_rows)):
+            rows = block.take(np.arange(partition, block.num_rows, PARTITIONS))
+            topic.append(partition, rows.combine_chunks().to_batches()[0])
 
 
 def files(directory: Path, table: pa.Table, rows: int) -> Path:
