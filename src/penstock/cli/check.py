@@ -20,7 +20,7 @@ def check(files: tuple[str, ...]) -> None:
     for graph in graphs:
         plan = runtime.plan(graph, graphs)
         outputs = ", ".join(f"{o.kind} {o.name}" for o in plan.outputs)
-        click.echo(f"{plan.flow}: ok · {len(plan.steps)} steps · writes {outputs}")
+        click.echo(f"{plan.flow}: ok · {len(plan.steps)} step{'s' if len(plan.steps) > 1 else ''} · writes {outputs}")
 
 
 @click.command()

@@ -161,4 +161,6 @@ def _view(home: Path, name: str) -> "Iterator[Finding]":
     from penstock.views.view import View
 
     with View(home / "views", name) as view:
-        yield Finding("ok", f"view {name}: {view.count():,} rows as of epoch {view.epoch}")
+        rows = view.count()
+        said = f"{rows:,} row{'s' if rows != 1 else ''} as of epoch {view.epoch}" if view.epoch >= 0 else "nothing delivered yet"
+        yield Finding("ok", f"view {name}: {said}")

@@ -22,11 +22,25 @@ def load_flows(files: Sequence[str]) -> list[FlowGraph]:
         if not found:
             raise BadFlow(f"{file} defines no flow", hint='bind one at the top of the file, e.g. flow = Flow("shop")')
         flows += found
-    names = [f.name for f in flows]
-    for name in names:
-        if names.count(name) > 1:
-            raise BadFlow(f"two flows are called {name!r}", hint="a flow's name is its state: give each its own")
+    _apart(flows)
     return flows
+
+
+def _apart(flows: Sequence[FlowGraph]) -> None:
+    """Flows of one run have names and outputs of their own."""
+    names: set[str] = set()
+    writers: dict[tuple[str, str], str] = {}
+    for flow in flows:
+        if flow.name in names:
+            raise BadFlow(f"two flows are called {flow.name!r}", hint="a flow's name is its state: give each its own")
+        names.add(flow.name)
+        for out in flow.outputs:
+            first = writers.setdefault((out.kind, out.name), flow.name)
+            if first != flow.name:
+                raise BadFlow(
+                    f"{out.kind} {out.name!r} is written by two flows: {first} and {flow.name}",
+                    hint="choose another name, or bring the streams together with union in one flow",
+                )
 
 
 def load_file(path: Path, wanted: str) -> dict[str, object]:
@@ -62,7 +76,7 @@ def told(path: Path) -> Iterator[None]:
     except PenstockError:
         raise
     except SyntaxError as error:
-        raise BadFlow(f"{path}:{error.lineno} is not Python: {error.msg}") from error
+        raise BadFlow(f"{path}:{error.lineno or 1} is not Python: {error.msg}") from error
     except Exception as error:
         where = [f.lineno for f in traceback.extract_tb(error.__traceback__) if Path(f.filename) in (path, path.resolve())]
         line = (str(error).strip().splitlines() or [""])[0]

@@ -5,7 +5,7 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.core.schema import TIMESTAMP
-from penstock.core.time import FOREVER, NEVER
+from penstock.core.time import FOREVER, NEVER, duration_text, text
 from penstock.log.port import End, Frame, Topic
 
 LIST = pa.schema(
@@ -51,7 +51,7 @@ def settings(topic: Topic) -> dict[str, str]:
         "key": spec.key,
         "partitions": f"{spec.partitions} ({by})" if spec.partitions > 1 else "1",
         "durability": spec.durability,
-        "future": str(spec.future),
+        "future": duration_text(spec.future),
         "max record": f"{spec.max_record:,} bytes",
         "written by": f"flow {spec.writer}" if spec.writer else None,
     }
@@ -64,8 +64,6 @@ def partitions(topic: Topic) -> list[dict[str, Any]]:
 
 
 def _partition(number: int, end: End, frames: list[Frame]) -> dict[str, Any]:
-    from penstock.core.time import text
-
     return {
         "partition": number,
         "first": end.first,

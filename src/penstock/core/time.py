@@ -19,6 +19,7 @@ LAST = 253_402_300_799_999_999
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
+_WORDS = ((86_400_000_000, "day"), (3_600_000_000, "hour"), (60_000_000, "minute"), (1_000_000, "second"), (1_000, "ms"), (1, "us"))
 _UNITS = {
     "microsecond": 1,
     "us": 1,
@@ -91,6 +92,17 @@ def _not_negative(value: timedelta, what: str) -> timedelta:
     if value < timedelta(0):
         raise BadTime(f"{what} must not be negative: {value}")
     return value
+
+
+def duration_text(value: timedelta) -> str:
+    """A duration as users write it: `90 seconds`, `1 hour 30 minutes`, `-5 minutes`."""
+    rest = abs(value) // timedelta(microseconds=1)
+    parts = []
+    for size, unit in _WORDS:
+        count, rest = divmod(rest, size)
+        if count:
+            parts.append(f"{count} {unit}{'s' if count > 1 and len(unit) > 2 else ''}")
+    return ("-" if value < timedelta(0) else "") + (" ".join(parts) or "0 seconds")
 
 
 def micros(value: datetime | timedelta) -> int:

@@ -1,13 +1,11 @@
 """A plan for people: as text, and as a Mermaid diagram."""
 
 from collections.abc import Iterator
-from datetime import timedelta
 
 from penstock.core.expression import Expression
+from penstock.core.time import duration_text
 from penstock.flow import plan
 from penstock.flow.rows import is_passed_on
-
-_UNITS = ((86_400_000_000, "day"), (3_600_000_000, "hour"), (60_000_000, "minute"), (1_000_000, "second"), (1_000, "ms"), (1, "us"))
 
 
 def as_text(checked: plan.Plan) -> str:
@@ -37,17 +35,6 @@ def as_mermaid(checked: plan.Plan) -> str:
         lines.append(f"    o{i}{left}{_quoted(f'{output.kind} {output.name}')}{right}")
         lines.append(f"    {ids[output.input]} --> o{i}")
     return "\n".join(lines) + "\n"
-
-
-def duration_text(value: timedelta) -> str:
-    """A duration as users write it: `90 seconds`, `1 hour 30 minutes`, `-5 minutes`."""
-    rest = abs(value) // timedelta(microseconds=1)
-    parts = []
-    for size, unit in _UNITS:
-        count, rest = divmod(rest, size)
-        if count:
-            parts.append(f"{count} {unit}{'s' if count > 1 and len(unit) > 2 else ''}")
-    return ("-" if value < timedelta(0) else "") + (" ".join(parts) or "0 seconds")
 
 
 def _facts(step: plan.Step) -> Iterator[tuple[str, str]]:

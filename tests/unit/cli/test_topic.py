@@ -62,7 +62,7 @@ def test_create_makes_a_topic_with_all_its_settings_and_describe_shows_them(call
     assert (made.code, made.err) == (0, "topic orders has 3 partitions\n")
     call("produce", "orders", given=lines(order(0), order(1), order(4)))
     told = call("describe", "orders")
-    for text in (ORDERS, topic("orders").id, "3 (by user_id % 3)", "os", "2:00:00", "5,000 bytes"):
+    for text in (ORDERS, topic("orders").id, "3 (by user_id % 3)", "os", "2 hours", "5,000 bytes"):
         assert text in told.out
     answer = call("describe", "orders", "--output", "jsonl")
     assert [(r["partition"], r["first"], r["next"], r["rows"], r["greatest_time"]) for r in answer.rows] == [

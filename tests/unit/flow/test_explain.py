@@ -2,8 +2,9 @@ from datetime import timedelta
 
 import pytest
 
+from penstock.core.time import duration_text
 from penstock.flow.aggregates import agg
-from penstock.flow.explain import as_mermaid, as_text, duration_text
+from penstock.flow.explain import as_mermaid, as_text
 from penstock.flow.windows import Tumbling
 
 
