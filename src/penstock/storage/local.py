@@ -75,9 +75,10 @@ class _Kept:
 
     def __init__(self, fd: int) -> None:
         self.fd = fd
+        self._close = os.close  # at the end of the process the module may be gone before this is
 
     def __del__(self) -> None:
-        os.close(self.fd)
+        self._close(self.fd)
 
 
 class LocalStorage:
