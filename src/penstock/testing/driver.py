@@ -79,6 +79,7 @@ class FlowTest:
         self._directory = Path(tempfile.mkdtemp(prefix="penstock-test-"))
         self._producers: dict[str, Producer] = {}
         self._crash_at: str | None = None
+        self._passed: list[str] = []
         self.reports: list[Report] = []
         self.plan: Plan = _with_checks(resolve(flow, self._analyzer))
         self._driver: Driver | None = None
@@ -140,8 +141,9 @@ class FlowTest:
     def crash(self, point: str, cut: Cut | int | None = None) -> None:
         """Runs one epoch, dies at the named point, and starts again as after a crash.
 
-        Points: after_open, after_run, before_decide, after_decide, after_deliver:<sink>, after_sweep, and those of the sinks."""
-        self._crash_at = point
+        Points: after_open, after_run, before_decide, after_decide, after_deliver:<sink> (view.NAME, topic.NAME), after_sweep,
+        and those of the sinks."""
+        self._crash_at, self._passed = point, []
         try:
             self.epoch(cut)
         except Crashed:
@@ -149,9 +151,9 @@ class FlowTest:
         else:
             if self._crash_at is not None:
                 self._crash_at = None
-                raise PenstockError(
-                    f"the epoch never came to the point {point!r}", hint="send rows first, or check the point's name"
-                )
+                passed = ", ".join(dict.fromkeys(self._passed)) or "none: there was nothing to do"
+                what = f"the epoch never came to the point {point!r}"
+                raise PenstockError(what, f"points it came by: {passed}", hint="send rows first, or check the point's name")
         self.restart()
 
     def restart(self, buckets: int | None = None) -> None:
@@ -170,21 +172,27 @@ class FlowTest:
         _ = self.driver
         view = self._directory / "views" / f"{name}.db"
         if view.exists():
-            rows: list[dict[str, Any]] = View(view.parent, name).rows().to_pylist()
+            with View(view.parent, name) as opened:
+                rows: list[dict[str, Any]] = opened.rows().to_pylist()
             return rows
         topic = letter_topic(self.flow.name, name) if name in ("late", "dead") else name
         if name in ("late", "dead") and topic not in self.log.topics():
             return []
+        if topic not in self.log.topics():
+            there = ", ".join(f"{out.kind} {out.name}" for out in self.plan.outputs)
+            raise NotFound(f"flow {self.flow.name} writes nothing called {name!r}", f"it writes: {there}, late, dead")
         return self._topic_rows(self.log.topic(topic))
 
     def fates(self, step: str | None = None) -> dict[str, Any]:
         """The books: per step (or of one step), how many rows met which fate."""
+        self._step(step)
         last = self.driver.last
         books = {name: dict(counts) for name, counts in last.fates.items()} if last else {}
         return books if step is None else books.get(step, {})
 
     def frontier(self, step: str) -> int:
         """F out of a step, as the last epoch used it (microseconds)."""
+        self._step(step)
         last = self.driver.last
         return last.frontiers[step] if last else -(2**62)
 
@@ -192,6 +200,7 @@ class FlowTest:
         """What a keyed step has not yet answered (open windows)."""
         from penstock.engine.inspect import open_rows_of
 
+        self._step(step)
         return open_rows_of(self.driver.program, self.driver.means.storage, self.driver.last, step)
 
     @property
@@ -208,6 +217,7 @@ class FlowTest:
         return self._driver
 
     def _fail(self, point: str) -> None:
+        self._passed.append(point)
         if point == self._crash_at:
             self._crash_at = None
             raise Crashed(point)
@@ -221,6 +231,12 @@ class FlowTest:
     def _until_quiet(self, wish: Callable[[], Wish]) -> None:
         while self._epoch(wish()):
             pass
+
+    def _step(self, name: str | None) -> None:
+        """A name that no step has is a mistake in the test, not an empty answer."""
+        steps = [step.name for step in self.plan.steps]
+        if name is not None and name not in steps:
+            raise NotFound(f"flow {self.flow.name} has no step {name!r}", f"its steps: {', '.join(steps)}")
 
     def _sources(self) -> Iterable[Step]:
         return (s for s in self.plan.steps if isinstance(s.definition, Source))
