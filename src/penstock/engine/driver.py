@@ -126,7 +126,8 @@ class Driver:
             raise Mismatch(
                 f"flow {self.plan.flow} has changed since it last ran",
                 "its state belongs to the steps as they were",
-                hint="give the changed flow another name; or start it over: move its directory away and drop its outputs",
+                hint="give the changed flow another name; or start it over: "
+                f"move flows/{self.plan.flow} away from the home and drop its outputs",
             )
 
     def open(self, wish: Wish) -> Opened:

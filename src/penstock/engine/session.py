@@ -181,8 +181,10 @@ def _log() -> IO[bytes]:
 
 
 def _log_tail() -> list[str]:
+    """The last the JVM said, without Java's stack frames."""
     path = scratch() / "spark.log"
-    return path.read_text(errors="replace").splitlines()[-3:] if path.exists() else []
+    lines = path.read_text(errors="replace").splitlines() if path.exists() else []
+    return [line for line in lines if line.strip() and not line.lstrip().startswith("at ")][-3:]
 
 
 def _archive_options(java: Java) -> list[str]:
