@@ -136,7 +136,11 @@ class Driver:
         return open_epoch(self.program, self.means.log, self.last, self.means.clock.now(), wish)
 
     def worth_it(self, opened: Opened) -> bool:
-        """Rows to read, or time that has come further."""
+        """Rows to read, time that has come further, or a partition first seen: what was used without it becomes its mark."""
+        if self.last and any(
+            source.partitions.keys() - self.last.sources[name].partitions for name, source in opened.sources.items()
+        ):
+            return True
         before = self.last.frontiers if self.last else self.program.frontiers(dict.fromkeys(self.program.sources, -(2**62)))
         return opened.rows > 0 or dict(opened.frontiers) != dict(before)
 

@@ -69,7 +69,7 @@ def test_two_flows_of_one_name_are_refused(tmp_path: Path) -> None:
         load_flows(files)
 
 
-@pytest.mark.parametrize("write_to, said", [('view("v")', "view 'v'"), ('to("v")', "topic 'v'")])
+@pytest.mark.parametrize(("write_to", "said"), [('view("v")', "view 'v'"), ('to("v")', "topic 'v'")])
 def test_one_output_of_two_flows_is_refused(write_to: str, said: str, tmp_path: Path) -> None:
     lines = [f'{name} = Flow("{name}"); {name}.stream("t", "k long").{write_to}' for name in ("one", "two")]
     file = write(tmp_path, "both.py", "\n".join(["from penstock import Flow", *lines]))

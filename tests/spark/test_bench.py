@@ -1,0 +1,62 @@
+"""The benchmarks still run, compare both sides row by row, and say what they found. How fast they are is not tested."""
+
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+BENCH = Path(__file__).parents[2] / "bench"
+
+
+def ran(script: str, *how: str, document: Path) -> str:
+    document.write_text(f"before\n<!-- {script} -->\nold\n<!-- /{script} -->\nafter\n")
+    command = [sys.executable, str(BENCH / f"{script}.py"), "--quick", "--markdown", str(document), *how]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=290)
+    assert done.returncode == 0, done.stderr[-2000:]
+    return document.read_text()
+
+
+def test_log(tmp_path: Path) -> None:
+    text = ran("log", "--rows", "4000", document=tmp_path / "out.md")
+    assert text.startswith("before\n<!-- log -->\n**Append, 1,000 rows a batch")
+    assert "| append, acknowledged" in text
+    assert text.endswith("<!-- /log -->\nafter\n")
+
+
+def test_windows_equal_those_of_structured_streaming(tmp_path: Path) -> None:
+    text = ran("windows", "--rows", "100000", "--keys", "10", document=tmp_path / "out.md")
+    assert "| 10 equal" in text
+    assert "×**" in text
+
+
+def test_epochs_over_large_state(tmp_path: Path) -> None:
+    text = ran("state", "--rows", "200", document=tmp_path / "out.md")
+    assert "| keys of a window | 20,000" in text
+    assert "| rows of a join   | 20,000" in text
+
+
+@pytest.mark.long
+def test_joins_equal_those_of_structured_streaming(tmp_path: Path) -> None:
+    text = ran("joins", "--rows", "20000", document=tmp_path / "out.md")
+    assert " equal |" in text
+
+
+@pytest.mark.long
+def test_small_epochs(tmp_path: Path) -> None:
+    text = ran("epochs", "--rows", "6000", document=tmp_path / "out.md")
+    assert "From a producer into the view" in text
+
+
+@pytest.mark.long
+def test_starts_and_recovery(tmp_path: Path) -> None:
+    text = ran("start", document=tmp_path / "out.md")
+    assert "| every later start" in text
+    assert "Recovery" in text
+
+
+def test_document_without_a_place_for_a_script_is_refused() -> None:
+    placed = runpy.run_path(str(BENCH / "report.py"))["placed"]
+    with pytest.raises(SystemExit, match="no place for log"):
+        placed("nothing here", "log", "text")
