@@ -31,6 +31,7 @@ def test_windows_equal_those_of_structured_streaming(tmp_path: Path) -> None:
     assert "×**" in text
 
 
+@pytest.mark.long
 def test_epochs_over_large_state(tmp_path: Path) -> None:
     text = ran("state", "--rows", "200", document=tmp_path / "out.md")
     assert "| keys of a window | 20,000" in text
