@@ -40,6 +40,10 @@ def test_the_engine_gives_what_the_specification_says(name: str, headers: bool) 
     law_holds(name, range(FIRST, FIRST + 12), OverEngine(headers))
 
 
+def test_a_partition_first_seen_gets_its_mark_although_nothing_else_happens() -> None:
+    law_holds("tumbling", range(1080, 1081), OverEngine(True))
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("headers", [True, False], ids=["own-time", "other-time"])
 @pytest.mark.parametrize("name", PLANS)
