@@ -4,7 +4,7 @@ What data may hold is not what a terminal may be told: characters that would ste
 """
 
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -56,7 +56,9 @@ def _print_for_people(table: "pa.Table", title: str | None) -> None:
 
     shown = Table(title=Text(safe(title)) if title else None, box=box.SIMPLE_HEAD, title_justify="left")
     for field in table.schema:
-        shown.add_column(Text(safe(field.name)), justify="right" if _is_number(field.type) else "left", overflow="fold")
+        whole = _is_number(field.type) or _is_time(field.type)  # a number or a time that is broken in two reads as another one
+        side: Literal["left", "right"] = "right" if _is_number(field.type) else "left"
+        shown.add_column(Text(safe(field.name)), justify=side, overflow="fold", no_wrap=whole)
     for row in _cells(table, null="∅"):
         shown.add_row(*(Text(safe(cell)) for cell in row))
     Console(highlight=False, soft_wrap=False, file=sys.stdout).print(shown)
@@ -66,6 +68,12 @@ def _is_number(t: Any) -> bool:
     import pyarrow as pa
 
     return bool(pa.types.is_integer(t) or pa.types.is_floating(t) or pa.types.is_decimal(t))
+
+
+def _is_time(t: Any) -> bool:
+    import pyarrow as pa
+
+    return bool(pa.types.is_timestamp(t))
 
 
 def _cells(table: "pa.Table", null: str = "") -> list[list[str]]:
