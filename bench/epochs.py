@@ -135,7 +135,7 @@ def main() -> None:
     skip = count // 3
     measured = f"numbers {skip + 1} to {count}"
     out = Table(
-        f"Epochs of 1,000 rows, 1,000 keys: {measured}", "keyed steps", "side", "median", "p90", "first", "ratio", "foreign"
+        f"Epochs of 1,000 rows, 1,000 keys: {measured}", "keyed steps", "side", "median", "p90", "first", "ratio", "rows", "foreign"
     )
     steps = Table(
         "Penstock's epoch by numbered step, medians in milliseconds (run.* are parts of run)", "keyed steps", "milliseconds"
