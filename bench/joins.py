@@ -1,4 +1,4 @@
-"""Interval join of two streams, pairs into a topic, against Spark's own stream–stream join over the same rows."""
+"""Interval join of two streams, pairs into a topic or counted per minute, against Spark's own join over the same rows."""
 
 import argparse
 import shutil
@@ -15,7 +15,7 @@ from report import Table, gibibytes, options, parsed, percent, publish, rate
 from sides import apart, is_side, run_side
 from streaming import Streaming
 
-from penstock import Flow
+from penstock import Flow, Tumbling, agg
 
 _KEYS = 1_000
 _APART = 2_000  # microseconds between two rows of one side: with a thousand keys, ten partners within ten seconds either way
@@ -40,7 +40,11 @@ def penstock(directory: Path, wish: dict[str, Any]) -> list[dict[str, Any]]:
     def define(flow: Flow) -> None:
         lefts = flow.stream("left", ddl(left), time="at", lateness=LATENESS)
         rights = flow.stream("right", ddl(right), time="bt", lateness=LATENESS)
-        lefts.join(rights, on="k", within="10 seconds").to(f"pairs{number}", partitions=PARTITIONS)
+        pairs = lefts.join(rights, on="k", within="10 seconds")
+        if wish.get("counted"):
+            pairs.window(Tumbling("1 minute"), by="k").agg(n=agg.count()).view(f"counts{number}")
+        else:
+            pairs.to(f"pairs{number}", partitions=PARTITIONS)
 
     with Peak() as peak:
         bench.run(define, max(1_000, wish["rows"] // _WARM), wish["warm"])
@@ -49,12 +53,16 @@ def penstock(directory: Path, wish: dict[str, Any]) -> list[dict[str, Any]]:
             for _ in range(wish["repeat"]):
                 number += 1
                 runs.append(bench.run(define, epoch))
-            pairs = _pairs(bench, f"pairs{number}")
-            pairs.write_parquet(directory / f"penstock{epoch}.parquet")
+            if wish.get("counted"):
+                found = sum(bench.view(f"counts{number}")["n"].to_pylist())
+            else:
+                pairs = _pairs(bench, f"pairs{number}")
+                pairs.write_parquet(directory / f"penstock{epoch}.parquet")
+                found = len(pairs)
             reports = [r.reports for r in runs]
             steps = {name: median(sum(r.steps.get(name, 0.0) for r in rs) for rs in reports) for name in reports[0][0].steps}
             facts = {name: median(getattr(r, name) for r in runs) for name in ("rate", "cpu", "foreign")}
-            results.append(facts | {"epochs": len(reports[0]), "steps": steps, "pairs": len(pairs)})
+            results.append(facts | {"epochs": len(reports[0]), "steps": steps, "pairs": found})
     return [r | {"peak": peak.bytes} for r in results]
 
 
@@ -119,13 +127,19 @@ def compare(rows: int, epochs: list[int], given: argparse.Namespace, out: Table)
             )
 
 
-def alone(given: argparse.Namespace, out: Table, steps: Table) -> None:
-    """Penstock over all rows: Structured Streaming would take many minutes for them."""
+def alone(given: argparse.Namespace, out: Table, steps: Table, *, counted: bool) -> None:
+    """Penstock over all rows: Structured Streaming would take many minutes for them. The pairs are written, or counted."""
     with tempfile.TemporaryDirectory(prefix="bench-") as name:
         epochs = [given.rows * 2, given.rows // 10]
-        wish = {"rows": given.rows, "epochs": epochs, "repeat": given.repeat, "warm": 2 if given.quick else _WARM}
+        wish = {
+            "rows": given.rows,
+            "epochs": epochs,
+            "repeat": given.repeat,
+            "warm": 2 if given.quick else _WARM,
+            "counted": counted,
+        }
         for us in apart(__file__, "penstock", Path(name), wish):
-            shape = f"{given.rows / 1e6:g} M in {us['epochs']}"
+            shape = f"{given.rows / 1e6:g} M in {us['epochs']}{', pairs counted' if counted else ''}"
             facts = f"{us['cpu']:.1f} s", gibibytes(us["peak"]), f"{us['pairs']:,}", percent(us["foreign"])
             out.add(shape, rate(us["rate"]), "", "", *facts)
             steps.add(shape, " · ".join(f"{name} {seconds:.2f}" for name, seconds in us["steps"].items()))
@@ -139,7 +153,8 @@ def main() -> None:
         "Seconds of all epochs by numbered step (run.* are parts of run, summed over tasks)", "events in epochs", "seconds"
     )
     compare(given.rows // 5, [given.rows * 2, given.rows // 10], given, out)
-    alone(given, out, steps)
+    alone(given, out, steps, counted=False)
+    alone(given, out, steps, counted=True)
     publish("joins", [out, steps], given.markdown)
 
 

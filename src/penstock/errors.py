@@ -139,6 +139,10 @@ class SparkFailed(EngineError):
     pass
 
 
+class TornEpoch(SparkFailed):
+    """A task was run again after its first output had been used: the epoch is void, and worth another try."""
+
+
 class SinkError(PenstockError):
     pass
 

@@ -13,7 +13,9 @@ import pytest
 
 from faults.engine_shop import EPOCH_ROWS, Input, SparkFree, check, drain, fill, last_decision, make_input, shop
 from penstock.engine import loop
-from penstock.errors import Held
+from penstock.engine.placement import InProcess, Job, Placement
+from penstock.engine.work import Result
+from penstock.errors import Held, TornEpoch
 
 pytestmark = pytest.mark.faults
 
@@ -89,5 +91,44 @@ def test_a_driver_that_was_paused_and_replaced_stops_and_harms_nothing(point: st
         said = woken(sleeper)
     assert any(part in said for part in OUTCOMES[point].split("|")), said
     assert last_decision(tmp_path, "shop") == decided, "one decision per epoch"
+    drain(tmp_path)
+    check(tmp_path, given)
+
+
+class Tearing(InProcess):
+    """Does the work, and then finds so many times that Spark has run a task twice."""
+
+    def __init__(self, times: int) -> None:
+        self.times, self.runs = times, 0
+
+    def run(self, job: Job) -> Result:
+        self.runs += 1
+        result = super().run(job)
+        if self.runs <= self.times:
+            raise TornEpoch("torn")
+        return result
+
+
+class Torn(SparkFree):
+    def place(self, rows: int) -> Placement:
+        return self.tearing
+
+    tearing: Tearing
+
+
+@pytest.mark.parametrize(("times", "ends"), [(1, False), (2, False), (3, True)])
+def test_a_torn_epoch_is_run_again_and_ends_the_run_only_if_it_is_torn_for_ever(
+    times: int, ends: bool, tmp_path: Path, given: Input
+) -> None:
+    runtime = Torn(tmp_path)
+    runtime.tearing = Tearing(times)
+    driver = runtime.driver(runtime.plan(shop()))
+    driver.start()
+    if ends:
+        with pytest.raises(TornEpoch):
+            driver.epoch()
+    else:
+        assert driver.epoch()
+    driver.stop()
     drain(tmp_path)
     check(tmp_path, given)

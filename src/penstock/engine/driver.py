@@ -17,10 +17,12 @@ from penstock.engine.opening import Opened, Wish, open_epoch
 from penstock.engine.placement import InProcess, Placement
 from penstock.engine.program import Program, lower
 from penstock.engine.records import keep_record
-from penstock.errors import Held, Mismatch, NotFound
+from penstock.errors import Held, Mismatch, NotFound, TornEpoch
 from penstock.flow.plan import Plan, Source
 from penstock.log.port import Log, Topic
 from penstock.storage.port import Storage
+
+_TORN = 2  # times that a torn epoch is run again before the run ends
 
 
 @dataclass(frozen=True)
@@ -152,8 +154,7 @@ class Driver:
             self.deliverer.settle(8)
             return None
         at = timing.lap("open", started)
-        decision = run_epoch(self.setting, opened, self.last, timing)
-        self.last = decision
+        self.last = decision = self._decided(opened, timing)
         at = time.perf_counter()
         self.deliverer.give(decision, self.sources, self.means.fail)
         at = timing.lap("deliver", at)
@@ -163,6 +164,15 @@ class Driver:
         seconds = time.perf_counter() - started
         keep_record(self.means.storage, decision, seconds, timing.seconds, opened.behind)
         return Report(self.plan.flow, decision, opened.rows, seconds, timing.seconds, opened.behind, _lag(opened))
+
+    def _decided(self, opened: Opened, timing: Timing) -> Decision:
+        """Runs the epoch; one that Spark has torn is run again as if it had never been."""
+        for _ in range(_TORN):
+            try:
+                return run_epoch(self.setting, opened, self.last, timing)
+            except TornEpoch:
+                continue
+        return run_epoch(self.setting, opened, self.last, timing)
 
     def stop(self) -> None:
         """Everything decided is delivered; the flow is free again."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from penstock.core.schema import Schema
 from penstock.engine.source import SourceSpec
-from penstock.flow.plan import Keyed, LateRows, MapArrow, Output, Plan, Select, Source, Step, Where
+from penstock.flow.plan import Keyed, LateRows, MapArrow, Output, Plan, Select, Source, Step, Union, Where
 from penstock.kernels.families import kernel_of
 from penstock.kernels.port import Kernel
 from penstock.log.port import Topic
@@ -100,6 +100,8 @@ def lower(plan: Plan, topics: Mapping[str, Topic | None]) -> Program:
         for s in plan.steps
         if isinstance(s.definition, Source)
     }
+    for name, kernel in kernels.items():
+        kernel.gives_position = _position_wanted(name, plan, kernels, places, readers)
     read_late = {s.inputs[0] for s in plan.steps if isinstance(s.definition, LateRows)}
     diverts = {s.name for s in plan.steps if isinstance(s.definition, Keyed) and s.definition.late == "divert"}
     return Program(plan, sources, kernels, places, readers, frozenset(diverts - read_late))
@@ -151,6 +153,24 @@ def _readers(plan: Plan, places: Mapping[str, Place]) -> dict[str, tuple[Reader,
     for output in plan.outputs:
         readers[output.input].append(Reader("output", sink_id(output)))
     return {name: tuple(r) for name, r in readers.items()}
+
+
+def _position_wanted(
+    name: str, plan: Plan, kernels: Mapping[str, Kernel], places: Mapping[str, Place], readers: Mapping[str, tuple[Reader, ...]]
+) -> bool:
+    """Whether anybody behind this step reads where its rows come from."""
+    for reader in readers[name]:
+        if reader.kind in ("output", "sql") or (reader.kind == "step" and isinstance(plan.step(reader.name).definition, Union)):
+            return True
+        if reader.kind == "late":
+            continue  # rows that never got into this step
+        if places[reader.name].segment > places[name].segment:
+            return True
+        if reader.kind == "keyed" and kernels[reader.name].needs_position:
+            return True
+        if reader.kind == "step" and _position_wanted(reader.name, plan, kernels, places, readers):
+            return True
+    return False
 
 
 def late_schema() -> Schema:

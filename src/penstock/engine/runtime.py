@@ -14,7 +14,7 @@ from penstock.core.schema import Schema
 from penstock.engine.assemble import targets
 from penstock.engine.driver import Driver, Means
 from penstock.engine.epoch import Fail, nothing
-from penstock.engine.placement import AcrossTasks, Carried, Job, OneTask, Placement
+from penstock.engine.placement import AcrossTasks, Carried, Job, OneTask, Placement, plain_memory
 from penstock.engine.work import Result
 from penstock.flow.graph import FlowGraph
 from penstock.flow.plan import Plan
@@ -36,6 +36,9 @@ class Runtime:
     master: str | None = None
     conf: Mapping[str, str] = field(default_factory=dict)
     say: Callable[[str], None] = nothing
+
+    def __post_init__(self) -> None:
+        plain_memory()
 
     @cached_property
     def log(self) -> FileLog:

@@ -16,6 +16,8 @@ _LONGEST_SOCKET_DIRECTORY = 60
 # What Spark itself hides where it prints its settings.
 _SECRET = re.compile(r"secret|password|token|access[.]?key", re.IGNORECASE)
 
+_TRIES = 3  # of a task
+
 
 def local_master() -> str:
     """Every core, and at least two tasks at a time, so that what is tested on a laptop is not sequential by accident."""
@@ -27,7 +29,7 @@ def settings(app: str, master: str, given: Mapping[str, str], buckets: int, dire
     """All Spark settings for a session; the given ones win."""
     ours = {
         "spark.app.name": app,
-        "spark.master": master,
+        "spark.master": _retrying(master),
         "spark.driver.memory": "2g",
         "spark.ui.enabled": "false",  # it listens without asking who is there
         "spark.ui.showConsoleProgress": "false",
@@ -57,6 +59,13 @@ def for_command_line(wanted: Mapping[str, str]) -> dict[str, str]:
 
     Secrets reach Spark through the gateway instead, before its context starts."""
     return {name: value for name, value in wanted.items() if not _SECRET.search(name)}
+
+
+def _retrying(master: str) -> str:
+    """On one machine Spark gives up at a task's first failure unless it is told otherwise; a Python worker that was killed is worth
+    another try, as on a cluster."""
+    cores = "1" if master == "local" else master.removeprefix("local[").removesuffix("]")
+    return f"local[{cores},{_TRIES}]" if _is_local(master) and "," not in cores else master
 
 
 def _is_local(master: str) -> bool:

@@ -7,7 +7,7 @@ next segment, and as counts. Everything is collected here and written at the end
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from itertools import groupby
+from itertools import chain, groupby
 from operator import attrgetter
 
 import numpy as np
@@ -22,7 +22,8 @@ from penstock.core.time import NEVER
 from penstock.engine.decision import RunRef, StagedRef
 from penstock.engine.program import DEAD, LATE, Program, late_schema
 from penstock.engine.reading import ADDRESS, PIECE, Dead, Range, positioned, read
-from penstock.engine.state import CARRIED, StateWriter, apply_changes, load_state, write_arrow
+from penstock.engine.staging import Pile
+from penstock.engine.state import CARRIED, StateWriter, apply_changes, load_state
 from penstock.errors import BadFlow, PenstockError
 from penstock.flow.plan import MapArrow, Select, Step, Union, Where
 from penstock.kernels.expressions import compile as polars_of
@@ -67,8 +68,8 @@ class Work:
     def __init__(self, program: Program, storage: Storage, epoch: int) -> None:
         self.program, self.storage, self.epoch = program, storage, epoch
         self.blocks: Blocks = defaultdict(list)
-        self.staged: dict[str, list[pa.Table]] = defaultdict(list)
-        self.carried: dict[str, list[pa.Table]] = defaultdict(list)
+        self.staged: dict[str, Pile] = defaultdict(Pile)
+        self.carried: dict[str, Pile] = defaultdict(Pile)
         self.writer = StateWriter(storage, epoch)
         self.result = Result()
 
@@ -164,21 +165,20 @@ class Work:
         self.result.runs += kept
         self.result.touched.append((step, bucket))
         self.result.fates[step].update(stepped.fates)
-        if stepped.rows.num_rows:
-            self.push(step, stepped.rows)
+        for out in chain([stepped.rows], stepped.more):
+            if out.num_rows:
+                self.push(step, out)
 
     def finish(self) -> Result:
         """Writes everything that leaves this task, synced, under names of its own."""
         self.result.runs += self.writer.write()
-        for sink, tables in self.staged.items():
-            rows = pa.concat_tables(tables, promote_options="default")
-            if rows.num_rows:
-                path, size = write_arrow(self.storage, f"staged/{self.epoch}-{sink}", [rows])
-                self.result.staged.append(StagedRef(sink, path, rows.num_rows, size))
-        for reader, tables in self.carried.items():
-            rows = pa.concat_tables(tables, promote_options="default")
-            path, _ = write_arrow(self.storage, f"staged/{self.epoch}", [rows], CARRIED)
-            self.result.carried.append((reader, path, rows.num_rows))
+        for sink, pile in self.staged.items():
+            if pile.rows:
+                path, size = pile.write(self.storage, f"staged/{self.epoch}-{sink}")
+                self.result.staged.append(StagedRef(sink, path, pile.rows, size))
+        for reader, pile in self.carried.items():
+            path, _ = pile.write(self.storage, f"staged/{self.epoch}", CARRIED)
+            self.result.carried.append((reader, path, pile.rows))
         return self.result
 
 

@@ -5,7 +5,7 @@ State: tables "left" and "right" hold the rows that may still meet others, in sl
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Literal, Protocol
@@ -45,7 +45,7 @@ class Batch:
 class JoinKernel:
     """l and r match iff their `on` columns are equal (null equals nothing) and lo_us <= r.t - l.t <= hi_us."""
 
-    needs_position = True
+    needs_position, gives_position = True, True
 
     def __init__(
         self,
@@ -85,22 +85,16 @@ class JoinKernel:
 
     def step(self, state: State, rows: Sequence[pa.Table | None], frontiers: Sequence[int]) -> Stepped:
         left, right = self._batches(rows)
-        changes, out = Changes(), []
+        changes, out = Changes(), [self._output.empty(self.gives_position)]
         seeking = self._met(state, RIGHT, left, right, (self._lo, self._hi))
         sought = self._met(state, LEFT, right, None, (-self._hi, -self._lo))
-        if seeking:
-            assert left
-            out += [self._output.pairs(left.rows, li, seeking.partners, ri) for li, ri in seeking.blocks()]
-        if sought:
-            assert right
-            out += [self._output.pairs(sought.partners, li, right.rows, ri) for ri, li in sought.blocks()]
         if self._how == "left":
             out += self._alone(state, changes, left, seeking, sought, frontiers[1])
         self._keep(changes, LEFT, left, frontiers[1] - self._hi)
         self._keep(changes, RIGHT, right, frontiers[0] + self._lo)
         self._evict(state, changes, LEFT, frontiers[1] - self._hi)
         self._evict(state, changes, RIGHT, frontiers[0] + self._lo)
-        return Stepped(pa.concat_tables(out) if out else self._output.schema.empty_table(), changes)
+        return Stepped(pa.concat_tables(out), changes, more=self._pairs(left, seeking, right, sought))
 
     def merge(self, table: str, runs: Sequence[pa.Table]) -> pa.Table:
         if table == waiting.MATCHED:
@@ -119,7 +113,8 @@ class JoinKernel:
         if self._how == "inner":
             return None
         alone = waiting.fall_due(state, self._due(state, FOREVER), None)
-        return pa.concat_tables([self._output.alone(rows) for rows in alone]) if alone else self._output.schema.empty_table()
+        placed = self.gives_position
+        return pa.concat_tables([self._output.empty(placed), *(self._output.alone(rows, placed) for rows in alone)])
 
     def _is_late(self, rows: pa.Table) -> Mask:
         if WATERMARK not in rows.column_names:
@@ -167,6 +162,16 @@ class JoinKernel:
         some = [f for f in found if f is not None]
         return Meeting.of(some) if some else None
 
+    def _pairs(
+        self, left: Batch | None, seeking: Meeting | None, right: Batch | None, sought: Meeting | None
+    ) -> Iterator[pa.Table]:
+        if left and seeking:
+            for li, ri in seeking.blocks():
+                yield self._output.pairs(left.rows, li, seeking.partners, ri, self.gives_position)
+        if right and sought:
+            for ri, li in sought.blocks():
+                yield self._output.pairs(sought.partners, li, right.rows, ri, self.gives_position)
+
     def _alone(
         self, state: State, changes: Changes, left: Batch | None, seeking: Meeting | None, sought: Meeting | None, now: int
     ) -> list[pa.Table]:
@@ -182,7 +187,7 @@ class JoinKernel:
             fresh = sorted_by_hash(self._coded(lonely.filter(pc.invert(overdue))))
         waiting.keep(changes, due, self._narrow, fresh, matched_now)
         changes.drop |= waiting.over(state, due, self._narrow)
-        return [self._output.alone(rows) for rows in alone if rows.num_rows]
+        return [self._output.alone(rows, self.gives_position) for rows in alone]
 
     def _due(self, state: State, now: int) -> waiting.Due:
         return waiting.Due(self._hi, state.frontiers[1] if state.frontiers else NEVER, now)

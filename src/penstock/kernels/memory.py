@@ -56,7 +56,8 @@ class MemoryRunner:
         stepped = [self._kernel.step(self.state(b), [p[b] for p in ports], frontiers) for b in range(len(self._buckets))]
         for s in stepped:
             fates.update(s.fates)
-        return Ran(pa.concat_tables([s.rows for s in stepped]), late, [s.changes for s in stepped], tuple(frontiers), fates)
+        out = pa.concat_tables([table for s in stepped for table in (s.rows, *s.more)])
+        return Ran(out, late, [s.changes for s in stepped], tuple(frontiers), fates)
 
     def commit(self, ran: Ran) -> None:
         for bucket, changes in zip(self._buckets, ran.changes, strict=True):

@@ -15,7 +15,7 @@ from penstock.kernels.tables import as_type, column, numbers
 
 Longs = npt.NDArray[np.int64]
 
-_BLOCK = 1 << 20  # pairs made at once: keeps columns of text within what one Arrow array can hold
+_BLOCK = 1 << 17  # pairs made at once: they stay in the cache, and a column of text within what one Arrow array can hold
 
 
 @dataclass(frozen=True)
@@ -62,13 +62,16 @@ class Meeting:
 
 
 class Output:
-    """Makes the rows of a join's schema out of rows of both sides."""
+    """Makes the rows of a join's schema out of rows of both sides; `placed`: with their positions."""
 
     def __init__(self, schema: pa.Schema, right: Sequence[tuple[str, str]]) -> None:
         self._schema, self._right = schema, dict(right)
-        self.schema = pa.schema([*schema, (TIME, pa.int64()), (WATERMARK, pa.int64()), (POSITION, pa.binary())])
 
-    def pairs(self, left: pa.Table, li: Longs, right: pa.Table, ri: Longs) -> pa.Table:
+    def empty(self, placed: bool) -> pa.Table:
+        names = [(TIME, pa.int64()), (WATERMARK, pa.int64()), *([(POSITION, pa.binary())] if placed else [])]
+        return pa.schema([*self._schema, *names]).empty_table()
+
+    def pairs(self, left: pa.Table, li: Longs, right: pa.Table, ri: Longs, placed: bool) -> pa.Table:
         by_left, by_right = pa.array(li), pa.array(ri)
         columns = []
         for field in self._schema:
@@ -76,17 +79,19 @@ class Output:
             values = column(right, source).take(by_right) if source else column(left, field.name).take(by_left)
             columns.append(as_type(values, field.type))
         times = np.maximum(numbers(left, TIME)[li], numbers(right, TIME)[ri])
-        return self._table(columns, times, pair_positions(column(left, POSITION), li, column(right, POSITION), ri))
+        positions = pair_positions(column(left, POSITION), li, column(right, POSITION), ri) if placed else None
+        return self._table(columns, times, positions)
 
-    def alone(self, left: pa.Table) -> pa.Table:
+    def alone(self, left: pa.Table, placed: bool) -> pa.Table:
         """Left rows without a partner: null on the right."""
         n = left.num_rows
         columns = [
             pa.nulls(n, field.type) if field.name in self._right else as_type(column(left, field.name), field.type)
             for field in self._schema
         ]
-        return self._table(columns, numbers(left, TIME), pair_positions(column(left, POSITION), np.arange(n), None, None))
+        positions = pair_positions(column(left, POSITION), np.arange(n), None, None) if placed else None
+        return self._table(columns, numbers(left, TIME), positions)
 
-    def _table(self, columns: list[pa.Array], times: Longs, positions: pa.Array) -> pa.Table:
-        never = pa.array(np.full(len(times), NEVER))
-        return pa.Table.from_arrays([*columns, pa.array(times), never, positions], schema=self.schema)
+    def _table(self, columns: list[pa.Array], times: Longs, positions: pa.Array | None) -> pa.Table:
+        system = [pa.array(times), pa.array(np.full(len(times), NEVER)), *([positions] if positions is not None else [])]
+        return pa.Table.from_arrays([*columns, *system], schema=self.empty(positions is not None).schema)

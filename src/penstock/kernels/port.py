@@ -8,7 +8,7 @@ Tables between steps have the columns of the step's schema and TIME, WATERMARK, 
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -53,12 +53,14 @@ class Stepped:
     rows: pa.Table  # the step's schema + TIME, WATERMARK, POSITION
     changes: Changes
     fates: Fates = field(default_factory=Counter)
+    more: Iterable[pa.Table] = ()  # rows too many to be held at once: made while they are taken, which happens once
 
 
 class Kernel(Protocol):
     """A keyed step. Everything it needs to know of the flow is given when it is made."""
 
     needs_position: bool  # the rows given to `prepare` must carry POSITION; else it is made for the late ones alone
+    gives_position: bool  # set to False where nobody behind it reads POSITION: it may leave it out, which spares joins much
 
     def prepare(self, port: int, rows: pa.Table) -> Prepared: ...
 

@@ -28,7 +28,7 @@ class WindowKernel:
 
     State: table "open", one slot a window, runs of partial results that are added up."""
 
-    needs_position = False
+    needs_position, gives_position = False, True
 
     def __init__(
         self,

@@ -19,6 +19,8 @@ MAGIC = b"PNSf"
 SEGMENT_MAGIC = b"PNSs"
 MAX_SENDER = 512
 MAX_BODY = 1 << 31
+PACK_FROM = 8 << 20  # bytes of rows: what is larger is compressed, what is smaller can be mapped and read without a copy
+_MESSAGE = 8  # bytes before an Arrow message: a sign that one follows, and the length of its head
 
 # magic, crc | version, sender length, flags, length, base, count, appended, least, greatest, plausible, mark, time before,
 # mark before, epoch, sequence, crc of the body, schema version, bytes of the segment that were durable before this frame
@@ -76,8 +78,18 @@ class SegmentHeader:
 
 
 def encode_body(rows: pa.RecordBatch | None, layout: Layout) -> Body:
-    data = b"" if rows is None else _padded(memoryview(rows.serialize()))
+    data = b"" if rows is None else _padded(memoryview(rows.serialize() if rows.nbytes < PACK_FROM else _packed(rows)))
     return Body(layout, data, crc32c(data))
+
+
+def _packed(rows: pa.RecordBatch) -> pa.Buffer:
+    """The same Arrow message, its columns compressed: it says so itself, so that a reader need not know."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rows.schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as writer:
+        writer.write_batch(rows)
+    data = sink.getvalue()
+    schema = _MESSAGE + int.from_bytes(data[4:_MESSAGE].to_pybytes(), "little")  # it comes first and has no body
+    return data[schema : data.size - _MESSAGE]  # and behind the rows stands the end of the stream
 
 
 def encode_frame(frame: Frame, body: Body, durable: int) -> bytes:

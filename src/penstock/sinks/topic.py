@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -103,13 +102,13 @@ class TopicSink:
 
     def _split(self, rows: pa.Table) -> list[pa.RecordBatch]:
         """The rows of each partition as the log stores them."""
-        rows = rows.take(pc.sort_indices(rows, sort_keys=[(TIME, "ascending"), (POSITION, "ascending")]))
         keys = key_bytes(rows, self._key) if self._key else pa.nulls(rows.num_rows, pa.binary())
+        order = pc.sort_indices(rows, sort_keys=[(TIME, "ascending"), (POSITION, "ascending")])
         stored = self._stored(rows, keys)
-        if self._partitions == 1:
-            return [stored]
-        home = partitions_by_key(keys, self._partitions)
-        return [stored.take(pa.array(np.flatnonzero(home == p))) for p in range(self._partitions)]
+        if self._partitions == 1 or not self._key:
+            return [stored.take(order), *[stored.slice(0, 0)] * (self._partitions - 1)]
+        home = partitions_by_key(keys, self._partitions)[order.to_numpy()]
+        return [stored.take(order.filter(pa.array(home == p))) for p in range(self._partitions)]
 
     def _stored(self, rows: pa.Table, keys: pa.Array) -> pa.RecordBatch:
         columns = {name: rows[name] for name in self._spec.schema.names}

@@ -119,3 +119,21 @@ def test_headers_know_the_time_only_where_it_is_the_topics_own() -> None:
         topic = MemoryLog().create(TopicSpec("orders", 1, Schema.of(COLUMNS), time))
         assert lower(plan, {"orders": topic}).sources["orders"].headers is known
     assert lower(plan, {"orders": None}).sources["orders"].there is False
+
+
+def test_a_join_leaves_positions_out_where_nobody_reads_them() -> None:
+    flow = Flow("f")
+    counted = stream(flow).join(stream(flow, "b"), on="key", within="1 minute", name="counted")
+    written = stream(flow, "c").join(stream(flow, "d"), on="key", within="1 minute", name="written")
+    joined = stream(flow, "e").join(stream(flow, "f"), on="key", within="1 minute", name="joined")
+    counted.where("val > 1").window(Tumbling("1 minute"), by="key").agg(n=agg.count()).view("counts")
+    written.window(Tumbling("1 minute"), by="key").agg(n=agg.count()).view("others")
+    written.to("pairs")
+    joined.join(stream(flow, "g"), on="key", within="1 minute", name="again").view("again")
+    kernels = program(flow).kernels
+    assert {n: kernels[n].gives_position for n in ("counted", "written", "joined", "again")} == {
+        "counted": False,
+        "written": True,
+        "joined": True,
+        "again": True,
+    }

@@ -70,3 +70,12 @@ def test_secrets_do_not_stand_on_a_command_line() -> None:
     shown = for_command_line(settings("app", "local[2]", given, 2, SHORT))
     assert "canary" not in str(shown)
     assert shown["spark.x"] == "y"
+
+
+@pytest.mark.parametrize(
+    ("given", "used"),
+    [("local", "local[1,3]"), ("local[2]", "local[2,3]"), ("local[*]", "local[*,3]"), ("local[2,9]", "local[2,9]")],
+)
+def test_a_task_that_dies_is_tried_again_on_one_machine_too(given: str, used: str) -> None:
+    assert settings("app", given, {}, 2, SHORT)["spark.master"] == used
+    assert settings("app", "spark://host:7077", {}, 2, SHORT)["spark.master"] == "spark://host:7077"

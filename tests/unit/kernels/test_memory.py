@@ -14,7 +14,7 @@ from penstock.kernels.port import Changes, Prepared, State, Stepped
 class Collects:
     """Keeps every row in slot 0 and gives the state's rows back when the frontier says so."""
 
-    needs_position = False
+    needs_position, gives_position = False, True
 
     def prepare(self, port: int, rows: pa.Table) -> Prepared:
         return Prepared(rows)

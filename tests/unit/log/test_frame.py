@@ -9,6 +9,7 @@ from penstock.core.time import NEVER
 from penstock.log.frame import (
     ALIGN,
     HEADER,
+    PACK_FROM,
     SEGMENT_HEADER,
     Bad,
     Layout,
@@ -87,3 +88,11 @@ def test_a_segment_header_comes_back_as_it_was() -> None:
         changed[bit // 8] ^= 1 << bit % 8
         with pytest.raises(Bad):
             decode_segment(memoryview(changed))
+
+
+def test_the_rows_of_a_large_frame_are_compressed_and_say_so_themselves() -> None:
+    rows = pa.record_batch({"n": pa.array(range(PACK_FROM // 4), pa.int64()), "t": pa.array(["text"] * (PACK_FROM // 4))})
+    body = encode_body(rows, Layout(0, 0))
+    assert len(body.data) < rows.nbytes * 0.6
+    assert len(body.data) % ALIGN == 0
+    assert pa.ipc.read_record_batch(pa.py_buffer(body.data), rows.schema).equals(rows)
