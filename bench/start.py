@@ -24,7 +24,7 @@ flow = Flow("start")
 events = flow.stream("events", "{schema}", time="ts", lateness="{lateness}")
 events.window(Tumbling("1 second"), by="k").agg(n=agg.count(), total=agg.sum("v")).view("out")
 """
-_PATIENCE = 180.0
+_PATIENCE = 300.0  # seconds: the archive is made at low priority, beside whatever else runs
 
 
 def wait_until(condition: Callable[[], bool], what: str) -> float:
