@@ -103,7 +103,7 @@ def lower(plan: Plan, topics: Mapping[str, Topic | None]) -> Program:
     for name, kernel in kernels.items():
         kernel.gives_position = _position_wanted(name, plan, kernels, places, readers)
     read_late = {s.inputs[0] for s in plan.steps if isinstance(s.definition, LateRows)}
-    diverts = {s.name for s in plan.steps if isinstance(s.definition, Keyed) and s.definition.late == "divert"}
+    diverts = {s.name for s in plan.steps if isinstance(s.definition, Keyed) and s.definition.late in ("divert", "correct")}
     return Program(plan, sources, kernels, places, readers, frozenset(diverts - read_late))
 
 

@@ -117,10 +117,12 @@ class Partial:
         return partials.with_columns(*chain(*limbs)) if limbs else partials
 
 
-def fold(parts: Sequence[Part], partials: pl.LazyFrame, keys: Sequence[str], kept: Sequence[str] = ()) -> pl.DataFrame:
-    """Partial results with equal keys as one; `kept` columns are equal wherever the keys are."""
+def fold(
+    parts: Sequence[Part], partials: pl.LazyFrame, keys: Sequence[str], kept: Sequence[str] = (), more: Sequence[pl.Expr] = ()
+) -> pl.DataFrame:
+    """Partial results with equal keys as one; `kept` columns are equal wherever the keys are, `more` folds columns of others."""
     expressions = [_folded(part, pl.col(f.name)) for part in parts for f in part.fields]
-    folded = partials.group_by(keys).agg(*expressions, *(pl.col(k).first() for k in kept)).collect()
+    folded = partials.group_by(keys).agg(*expressions, *(pl.col(k).first() for k in kept), *more).collect()
     wide = [part for part in parts if part.width > 1]
     limbs = [_limbs(part, exact.carried([folded[part.at(i)].to_numpy() for i in range(part.width)])) for part in wide]
     return folded.with_columns(*chain(*limbs)) if limbs else folded

@@ -25,6 +25,11 @@ class State:
 
     runs_of: Mapping[str, Mapping[int, Sequence[Callable[[], pa.Table]]]] = field(default_factory=dict)
     frontiers: tuple[int, ...] = ()  # what the ports' frontiers were in the epoch before; () at the start
+    clock: tuple[int, int] = (0, 0)  # when the epoch before and this one were opened, for what is shown early and promised nowhere
+
+    def ticked(self, every: int) -> bool:
+        """Whether a multiple of `every` lies between the two openings."""
+        return self.clock[0] // every != self.clock[1] // every
 
     def slots(self, table: str) -> list[int]:
         return sorted(self.runs_of.get(table, {}))
