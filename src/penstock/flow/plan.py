@@ -26,13 +26,46 @@ class Origin:
 
 
 @dataclass(frozen=True)
+class ClockFix:
+    """Event times from three: happened and sent by the device's clock, received by ours."""
+
+    happened: str
+    sent: str
+    received: str | None  # None: the append time
+    by: tuple[str, ...]  # the columns that name a device
+    span: timedelta
+    past: timedelta  # a corrected time further than this before the append time is implausible
+    corrected: str  # the columns it makes
+    uncertainty: str
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        return (self.happened, self.sent, *((self.received,) if self.received else ()), *self.by)
+
+
+@dataclass(frozen=True)
 class Source:
     topic: str
-    time: str | None  # None: the record's own event time
+    time: str | None  # None: the record's own event time, unless `append` or `clock` says otherwise
     lateness: timedelta | None
     idle: timedelta
-    columns: tuple[str, ...]  # those that any step reads, and the time
+    columns: tuple[str, ...]  # those that any step reads, and those that say the time
     key: tuple[str, ...] = ()  # the columns of the record's key, where the flow names them
+    append: bool = False  # the append time is the event time
+    append_time: str | None = None  # a column it makes: the append time
+    delay: timedelta | None = None  # read to its end, time has come to the clock less this
+    clock: ClockFix | None = None
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """The columns that say the time."""
+        return (*((self.time,) if self.time else ()), *(self.clock.reads if self.clock else ()))
+
+    @property
+    def made(self) -> frozenset[str]:
+        """The columns that are not in the topic."""
+        clock = (self.clock.corrected, self.clock.uncertainty) if self.clock else ()
+        return frozenset((*clock, *((self.append_time,) if self.append_time else ())))
 
 
 @dataclass(frozen=True)

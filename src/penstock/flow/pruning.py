@@ -70,7 +70,7 @@ def _diverted(step: plan.Step, port: int, late: str, steps: dict[str, plan.Step]
 def _narrowed(step: plan.Step, needed: set[str]) -> plan.Step:
     definition = step.definition
     if isinstance(definition, plan.Source):
-        needed = needed | {c for c in (definition.time,) if c}
+        needed = needed | set(definition.reads)
     schema = Schema(pa.schema([f for f in step.schema if f.name in needed]))
     if isinstance(definition, plan.Source):
         definition = replace(definition, columns=tuple(schema.names))

@@ -2,11 +2,13 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import TYPE_CHECKING, Self
 
 import pyarrow as pa
 
 from penstock.core.schema import Schema
+from penstock.flow import clocks
 from penstock.flow.aggregates import Agg
 from penstock.flow.definition import Definition, Node
 from penstock.flow.joins import How, JoinDefinition, Within, bounds
@@ -77,6 +79,30 @@ class Stream:
         with self.flow.here().located():
             definition = JoinDefinition(_columns(on), bounds(within), how, late)
         return Judged(self.flow, self.flow.add(definition, (self.node, self._other(other).node), name))
+
+    def clock_fix(
+        self,
+        *,
+        happened: str,
+        sent: str,
+        by: str | Iterable[str],
+        received: str = "append",
+        span: str | timedelta = "1 hour",
+        past: str | timedelta = "3650 days",
+        corrected: str = "corrected",
+        uncertainty: str = "uncertainty",
+        name: str | None = None,
+    ) -> "Stream":
+        """Sets the clocks of devices right, directly on a stream: corrected = happened + (received - sent), and that is the time
+        of the rows from here on.
+
+        `happened` and `sent` are columns by the clock of the device that `by` names, `received` is one by ours, or "append": when
+        the log took the record. Of received - sent the smallest within the last `span` of a device counts, so that what the network
+        takes now more, now less reorders nothing; `uncertainty` is how many seconds longer than that a row took. A corrected time
+        more than `past` before the append time, or more than the topic's `future` beyond it, is implausible."""
+        with self.flow.here().located():
+            fix = clocks.given(happened, sent, received, _columns(by), span, past, corrected, uncertainty)
+        return Stream(self.flow, self.flow.reread(self.node, fix, name))
 
     def to(self, topic: str, key: str | Iterable[str] | None = None, partitions: int = 1, name: str | None = None) -> Self:
         """Writes the stream to a topic. `key` names the columns of the records' key."""
