@@ -7,10 +7,14 @@ import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
 
-from penstock.kernels.aggregates import Aggregate, Partial, fold, parts_of, result
-from penstock.kernels.tables import stored
+from penstock.kernels.aggregates import Aggregate, kept_for, result
+from penstock.kernels.parts import Partial, carry, folding
+from penstock.kernels.tables import column, stored
 
 Longs = npt.NDArray[np.int64]
+
+_ROW = "__row"  # numbers of the rows of a group
+_ONE = "__one"
 
 
 class Aggregation:
@@ -20,10 +24,12 @@ class Aggregation:
 
     def __init__(self, aggregates: Sequence[Aggregate], input_schema: pa.Schema) -> None:
         self._aggregates, self._input = tuple(aggregates), input_schema
-        self._parts = parts_of(aggregates, input_schema)
-        self.fields = [f.with_nullable(True) for part in self._parts for f in part.fields]
-        self.columns = list(dict.fromkeys(part.column for part in self._parts if part.column))  # of the rows
-        self.needs_position = False  # whether TIME and POSITION of the rows are needed too
+        self._kept = kept_for(aggregates, input_schema)
+        self._parts, self._bags = self._kept.parts, list(self._kept.bags.values())
+        self._plain = [f.with_nullable(True) for part in self._parts for f in part.fields]
+        self.fields = [f.with_nullable(True) for f in self._kept.fields()]
+        self.columns = self._kept.columns()  # of the rows
+        self.needs_position = any(bag.needs_position for bag in self._bags)  # whether TIME and POSITION of the rows are needed too
 
     def partial(self, rows: pa.Table, by: Sequence[str], made: Mapping[str, Longs]) -> pa.Table:
         """One row per group: by columns of the rows, made columns (int64, as long as the rows), fields.
@@ -31,21 +37,63 @@ class Aggregation:
         Groups are rows with equal by and made columns."""
         partial = Partial(self._parts, rows)
         columns = [*(pl.Series(name, values) for name, values in made.items()), *partial.columns.values()]
+        wanted = list(dict.fromkeys([*by, *(part.column for part in self._parts if part.column)]))
+        if self._bags or not (wanted or columns):
+            columns.append(pl.Series(_ROW, np.arange(rows.num_rows)))
         plain = [pl.col(name) + 0.0 for name in by if pa.types.is_floating(self._input.field(name).type)]  # -0.0 is 0.0
-        wanted = list(dict.fromkeys([*by, *self.columns]))
         frame = frame_of(rows.select(wanted)).lazy().with_columns(*columns, *plain) if wanted else pl.LazyFrame(columns)
-        grouped = partial.finish(frame.group_by(*by, *made).agg(partial.expressions).collect())
+        grouped = partial.finish(self._grouped(frame, [*by, *made], partial.expressions))
         keys = [self._input.field(name).with_nullable(True) for name in by] + [pa.field(name, pa.int64()) for name in made]
-        return stored(grouped, pa.schema([*keys, *self.fields]))
+        out = stored(grouped, pa.schema([*keys, *self._plain]))
+        if not self._bags:
+            return out
+        groups = _groups(grouped[_ROW])
+        for bag in self._bags:
+            out = out.append_column(pa.field(bag.name, bag.type), bag.partial(rows, groups, out.num_rows))
+        return out
 
     def fold(self, partials: pa.Table, keys: Sequence[str], kept: Sequence[str] = (), more: Sequence[pl.Expr] = ()) -> pa.Table:
         """Partial results with equal keys as one, in the columns of `partials`. `kept` columns are equal wherever the keys are;
         `more` folds columns that are not ours."""
-        return stored(fold(self._parts, frame_of(partials).lazy(), keys, kept, more), partials.schema)
+        frame = frame_of(partials.drop_columns([bag.name for bag in self._bags]) if self._bags else partials).lazy()
+        if self._bags:
+            frame = frame.with_columns(pl.Series(_ROW, np.arange(partials.num_rows)))
+        expressions = [*folding(self._parts), *(pl.col(k).first() for k in kept), *more]
+        folded = carry(self._parts, self._grouped(frame, keys, expressions))
+        if not self._bags:
+            return stored(folded, partials.schema)
+        return self._with_bags(folded, partials)
+
+    def _grouped(self, frame: pl.LazyFrame, keys: Sequence[str], expressions: Sequence[pl.Expr]) -> pl.DataFrame:
+        """One row per group; with bags, _ROW lists the numbers of its rows."""
+        wanted = [*expressions, pl.col(_ROW)] if self._bags else list(expressions)
+        if keys:
+            return frame.group_by(keys).agg(wanted).collect()
+        one = pl.lit(0).alias(_ONE)  # everything is one group, if there is anything
+        return frame.group_by(one).agg(wanted).collect().drop(_ONE)
+
+    def _with_bags(self, folded: pl.DataFrame, partials: pa.Table) -> pa.Table:
+        names = [bag.name for bag in self._bags]
+        plain = stored(folded, pa.schema([f for f in partials.schema if f.name not in names]))
+        columns = {name: plain[name] for name in plain.column_names}
+        groups = _groups(folded[_ROW])
+        alone = len(folded) == partials.num_rows
+        for bag in self._bags:
+            bags = column(partials, bag.name)
+            columns[bag.name] = bags.take(pa.array(np.argsort(groups))) if alone else bag.fold(bags, groups, len(folded))
+        return pa.table([columns[name] for name in partials.column_names], schema=partials.schema)
 
     def results(self, partials: pa.Table, seconds: npt.NDArray[np.float64] | None = None) -> dict[str, pa.Array]:
         """The aggregates by name, one value per row of folded partial results. seconds: how long each row's stretch of time is."""
-        return {a.name: result(a, partials, self._input) for a in self._aggregates}
+        return {a.name: result(a, partials, self._input, seconds) for a in self._aggregates}
+
+
+def _groups(rows: pl.Series) -> Longs:
+    """The number of the group of each row, from the numbers of the rows of each group."""
+    counts = rows.list.len().to_numpy()
+    groups = np.empty(int(counts.sum()), np.int64)
+    groups[rows.explode().to_numpy() if len(rows) else np.empty(0, np.int64)] = np.repeat(np.arange(len(counts)), counts)
+    return groups
 
 
 def frame_of(table: pa.Table) -> pl.DataFrame:
