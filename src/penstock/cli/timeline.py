@@ -15,17 +15,25 @@ _WIDTH, _LEFT, _RIGHT, _BAR = 960, 170, 28, 16
 _STEPS = [u * n for u in (1, 1_000) for n in (1, 2, 5, 10, 20, 50, 100, 200, 500)]
 _STEPS += [1_000_000 * n for n in (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 21600, 43200)]
 _STEPS += [86_400_000_000 * n for n in (1, 2, 7, 14, 30, 91, 365, 3650, 36500)]
-_COLOURS = {"event": "#2166ac", "late": "#c0392b", "corrected": "#7b4fa3", "filtered": "#8a8f98", "mark": "#1b7837"}
+_COLOURS = {
+    "event": "#2166ac",
+    "late": "#c0392b",
+    "corrected": "#7b4fa3",
+    "outside": "#8a6d3b",
+    "filtered": "#8a8f98",
+    "mark": "#1b7837",
+}
 _WORDS = {
     "event": "on time",
     "late": "late",
     "corrected": "late, corrected its window",
+    "outside": "in no window",
     "filtered": "filtered before it was judged",
     "mark": "mark",
 }
 _STYLE = (
     "text{font:12px system-ui,-apple-system,'Segoe UI',Roboto,sans-serif;fill:#24292f}"
-    ".small{font-size:11px;fill:#57606a}.title{font-size:15px;font-weight:600}.mark{fill:#1b7837;font-weight:600}"
+    ".small{font-size:11px;fill:#57606a}.title{font-size:15px;font-weight:600}.mark{fill:#1b7837;font-weight:600;stroke:#fff;stroke-width:3px;paint-order:stroke}"
 )
 
 
@@ -48,6 +56,15 @@ class _Picture:
             ends[lane : lane + 1] = [end]
             out.append(lane)
         return out
+
+    @cached_property
+    def labelled(self) -> set[int]:
+        """The marks that have room for a label."""
+        out: list[int] = []
+        for i, item in enumerate(self.line.items):
+            if item.kind == "mark" and (not out or (i - out[-1]) * self.slot >= 14):
+                out.append(i)
+        return set(out)
 
     @property
     def top(self) -> int:
@@ -106,17 +123,18 @@ class _Picture:
         return f"{self.line.topic}/{self.line.partition}{judged}"
 
     def _windows(self) -> Iterator[str]:
-        for (start, end), lane in zip(self.line.windows, self.lanes, strict=True):
+        for i, ((start, end), lane) in enumerate(zip(self.line.windows, self.lanes, strict=True)):
             left, right = self.x(start), self.x(end)
-            fill, y = ("#f2c14e", "#7fb069")[(start // max(1, end - start)) % 2], 42 + _BAR * lane
+            fill, y = ("#f2c14e", "#7fb069")[(self.lanes[:i].count(lane) + lane) % 2], 42 + _BAR * lane
             band = f'y="{self.top}" width="{right - left:.1f}" height="{self.bottom - self.top:.1f}"'
             yield f'<rect x="{left:.1f}" {band} fill="{fill}" fill-opacity="0.13"/>'
             yield (
                 f'<rect x="{left + 0.5:.1f}" y="{y}" width="{max(1.0, right - left - 1):.1f}" height="{_BAR - 3}" rx="2" '
                 f'fill="{fill}" fill-opacity="0.55"><title>window {text(start)} to {text(end)}</title></rect>'
             )
-            label = f"{self._clock(start)} – {self._clock(end)}"
-            if len(label) * 6.4 < right - left:
+            labels = (f"{self._clock(start)} – {self._clock(end)}", self._clock(start))
+            label = next((words for words in labels if len(words) * 6.4 < right - left), None)
+            if label:
                 yield f'<text class="small" x="{(left + right) / 2:.1f}" y="{y + 10}" text-anchor="middle">{label}</text>'
         for edge in sorted({edge for window in self.line.windows for edge in window}):
             yield f'<path d="M{self.x(edge):.1f} {self.top}V{self.bottom:.1f}" stroke="#b9a36b" stroke-dasharray="3 3"/>'
@@ -158,9 +176,10 @@ class _Picture:
             yield _shape(item.kind, x, y, min(5.5, self.slot * 0.6), self._tip(item))
             return
         label = "end of input" if item.time >= FOREVER else f"mark {self._clock(item.time)}"
-        side, shift = ("end", -6) if x > _WIDTH - 150 else ("start", 6)
         yield _shape("mark", x, y, min(8.0, self.slot * 0.45), f"{label}, before offset {item.offset}")
-        yield f'<text class="mark" x="{x + shift:.1f}" y="{y + 4:.1f}" text-anchor="{side}">{label}</text>'
+        if index in self.labelled:  # left of it there are late rows alone
+            side, shift = ("start", 6) if x < _LEFT + 120 else ("end", -6)
+            yield f'<text class="mark" x="{x + shift:.1f}" y="{y - 5:.1f}" text-anchor="{side}">{label}</text>'
 
     def _tip(self, item: "Item") -> str:
         where = f"{self.line.topic}/{self.line.partition}@{item.offset}"
@@ -206,6 +225,10 @@ def _shape(kind: str, x: float, y: float, r: float, tip: str) -> str:
         return f'<rect x="{x - r:.1f}" y="{y - r:.1f}" width="{2 * r:.1f}" height="{2 * r:.1f}" fill="{colour}">{title}</rect>'
     if kind == "mark":
         return f'<path d="M{x:.1f} {y - r:.1f}v{2 * r:.1f}" stroke="{colour}" stroke-width="3">{title}</path>'
+    if kind == "outside":
+        d = r * 0.8
+        cross = f"M{x - d:.1f} {y - d:.1f}l{2 * d:.1f} {2 * d:.1f}m0 -{2 * d:.1f}l-{2 * d:.1f} {2 * d:.1f}"
+        return f'<path d="{cross}" stroke="{colour}" stroke-width="1.8" fill="none">{title}</path>'
     fill = "#ffffff" if kind == "filtered" else colour
     return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{r:.1f}" fill="{fill}" stroke="{colour}">{title}</circle>'
 

@@ -18,7 +18,7 @@ from penstock.flow.plan import Step
 from penstock.kernels.layouts import Spaced
 from penstock.log.port import Topic
 
-Kind = Literal["event", "filtered", "late", "corrected", "mark"]
+Kind = Literal["event", "filtered", "outside", "late", "corrected", "mark"]
 MOST_WINDOWS = 200
 
 
@@ -118,18 +118,19 @@ def _kinds(program: Program, spec: SourceSpec, piece: Piece, judge: Step | None)
     numbers = numbers_of(arrived)
     for number in set(range(len(kinds))) - set(numbers.tolist()):
         kinds[number] = "filtered"
-    for kind, places in _late(Judge.of(judge), times_of(arrived), piece.of.take(numbers), spec.lateness):
+    for kind, places in _judged(Judge.of(judge), times_of(arrived), piece.of.take(numbers), spec.lateness):
         for place in numbers[places].tolist():
             kinds[place] = kind
     return kinds
 
 
-def _late(judge: Judge, times: Times, of: Moved, lateness: int | None) -> list[tuple[Kind, Times]]:
+def _judged(judge: Judge, times: Times, of: Moved, lateness: int | None) -> list[tuple[Kind, Times]]:
     rows, _, ends = judge.pairs(times)
     at = of.watermark(lateness)[rows]
     late = ~judge.on_time(ends, at)
     corrected = late & judge.corrects(ends, at)
-    return [("corrected", rows[corrected]), ("late", rows[late & ~corrected])]
+    outside = np.setdiff1d(np.arange(len(times)), rows)
+    return [("outside", outside), ("corrected", rows[corrected]), ("late", rows[late & ~corrected])]
 
 
 def _arrived(program: Program, step: str, rows: pa.Table, judge: str) -> pa.Table | None:
