@@ -69,7 +69,7 @@ class Placement(Protocol):
 
 def read_units(job: Job, work: Work, ranges: Iterable[Range], carried: Iterable[Carried]) -> None:
     """Level 0: what comes into the segment."""
-    work.read(job.log, ranges)
+    work.read(job.log, ranges, job.refs)
     for reader, file in carried:
         rows = read_arrow(job.storage, file).read_all()
         name, _, port = reader.partition(":")

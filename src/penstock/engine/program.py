@@ -82,7 +82,8 @@ def _meaning(step: Step) -> str:
     if isinstance(definition, MapArrow):
         return "map_arrow"
     if isinstance(definition, Source):
-        return f"stream {definition.topic} {definition.time} {definition.lateness}"
+        other = [definition.append or None, definition.append_time, definition.clock]
+        return " ".join(map(str, ["stream", definition.topic, definition.time, definition.lateness, *filter(None, other)]))
     return repr(definition)
 
 

@@ -5,7 +5,7 @@ next segment, and as counts. Everything is collected here and written at the end
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain, groupby
 from operator import attrgetter
@@ -19,15 +19,16 @@ from penstock.core.hashing import bucket_of
 from penstock.core.position import Position
 from penstock.core.schema import TIMESTAMP
 from penstock.core.time import NEVER
+from penstock.engine.clocks import DeviceClocks
 from penstock.engine.decision import RunRef, StagedRef
 from penstock.engine.program import DEAD, LATE, Program, late_schema
 from penstock.engine.reading import ADDRESS, PIECE, Dead, Range, positioned, read
 from penstock.engine.staging import Pile
-from penstock.engine.state import CARRIED, StateWriter, apply_changes, load_state
+from penstock.engine.state import CARRIED, Merging, StateWriter, apply_changes, load_state, read_run
 from penstock.errors import BadFlow, PenstockError
 from penstock.flow.plan import MapArrow, Select, Step, Union, Where
 from penstock.kernels.expressions import compile as polars_of
-from penstock.kernels.port import Fates
+from penstock.kernels.port import Changes, Fates
 from penstock.kernels.rowwise import as_input, keep_where
 from penstock.log.codec import encode_json
 from penstock.log.port import Log
@@ -35,6 +36,7 @@ from penstock.storage.port import Storage
 
 SYSTEM = (TIME, WATERMARK, POSITION, ADDRESS)
 Blocks = dict[tuple[str, int], list[pa.Table]]  # (keyed step, port) -> rows with HASH
+Refs = Mapping[tuple[str, int], list[RunRef]]  # (step, bucket) -> its runs of state
 
 
 @dataclass
@@ -73,12 +75,12 @@ class Work:
         self.writer = StateWriter(storage, epoch)
         self.result = Result()
 
-    def read(self, log: Log, spans: Iterable[Range]) -> None:
-        """Reads ranges of sources and pushes their rows, many at a time: every push has its price."""
+    def read(self, log: Log, spans: Iterable[Range], refs: Refs) -> None:
+        """Reads ranges of sources and pushes their rows, many at a time: every push has its price. refs: the runs of state."""
         for step, ranges in groupby(sorted(spans), key=attrgetter("step")):
             topic, held = self.program.sources[step].topic, list[pa.Table]()
             for span in ranges:
-                for rows in self._pieces(log, span):
+                for rows in self._pieces(log, span, refs.get((step, span.partition), [])):
                     held.append(rows)
                     if sum(r.num_rows for r in held) >= PIECE:
                         self.push(step, _together(held), topic)
@@ -86,14 +88,21 @@ class Work:
             if held:
                 self.push(step, _together(held), topic)
 
-    def _pieces(self, log: Log, span: Range) -> Iterator[pa.Table]:
+    def _pieces(self, log: Log, span: Range, refs: list[RunRef]) -> Iterator[pa.Table]:
         spec = self.program.sources[span.step]
-        for piece in read(log.topic(spec.topic), spec, span):
+        clocks = DeviceClocks(spec.clock, [read_run(self.storage, ref) for ref in refs]) if spec.clock else None
+        for piece in read(log.topic(spec.topic), spec, span, clocks):
             self.result.fates[span.step].update(piece.fates)
             self.result.times[span.step, span.partition] = piece.time
             if piece.dead:
                 self.staged[DEAD].append(_letters(span, spec.topic, piece.dead))
             yield piece.rows
+        if clocks:
+            self._keep(clocks, span.step, span.partition, refs, clocks.changes())
+
+    def _keep(self, merging: Merging, step: str, bucket: int, refs: list[RunRef], changes: Changes) -> None:
+        self.result.runs += apply_changes(merging, self.storage, self.writer, refs, bucket, step, changes)
+        self.result.touched.append((step, bucket))
 
     def push(self, step: str, rows: pa.Table, topic: str | None = None) -> None:
         """Gives the rows of a step to everybody who reads it; topic: where rows without a position come from."""
@@ -161,9 +170,7 @@ class Work:
         rows = [pa.concat_tables(b, promote_options="none") if b else None for b in ports]
         state = load_state(self.storage, refs, before)
         stepped = kernel.step(state, rows, now)
-        kept = apply_changes(kernel, self.storage, self.writer, refs, bucket, step, stepped.changes)
-        self.result.runs += kept
-        self.result.touched.append((step, bucket))
+        self._keep(kernel, step, bucket, refs, stepped.changes)
         self.result.fates[step].update(stepped.fates)
         for out in chain([stepped.rows], stepped.more):
             if out.num_rows:

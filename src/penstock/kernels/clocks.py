@@ -70,7 +70,7 @@ def correct(rule: Rule, told: Told, state: pa.Table | None) -> Corrected:
     own = np.where(teaches, told.received - told.sent, FOREVER)
     steps = np.where(teaches, told.received // step, NEVER)
     if state is not None:
-        devices = pa.concat_tables([state.select(devices.column_names), devices], promote_options="permissive")
+        devices = pa.concat_tables([state.select(devices.column_names), devices])
         own = np.concatenate([numbers(state, DELAY), own])
         steps = np.concatenate([numbers(state, STEP), steps])
     codes = _codes(devices)
@@ -170,10 +170,12 @@ def _remembered(devices: pa.Table, order: Times, shown: _Shown) -> pa.Table:
 
 def _plain(devices: pa.Table) -> pa.Table:
     """-0.0 is 0.0, as everywhere in keys."""
-    for i, field in enumerate(devices.schema):
-        if pa.types.is_floating(field.type):
-            devices = devices.set_column(i, field, pc.add(devices.column(i), pa.scalar(0.0, field.type)))
-    return devices
+    return pa.table(
+        {
+            field.name: pc.add(column, pa.scalar(0.0, field.type)) if pa.types.is_floating(field.type) else column
+            for field, column in zip(devices.schema, devices.columns, strict=True)
+        }
+    )
 
 
 def _hashes(devices: pa.Table) -> npt.NDArray[np.uint64]:
