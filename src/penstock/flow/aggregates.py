@@ -198,12 +198,14 @@ def resolve(
     lasting: whether a result stands for a stretch of time, by which a rate is divided."""
     if given.function == "rate" and not lasting:
         at.refuse(f"cannot tell {name}: there is no stretch of time to divide by", hint="take a rate of windows or sessions")
-    read = [at.expression(text, schema) for text in given.texts]
-    columns = tuple(e.tree.name if isinstance(e.tree, Column) else f"{HIDDEN}{i or ''}_{name}" for i, e in enumerate(read))
-    t = result_type(given, read[0].type, at, [e.type for e in read[1:]]) if read else _OF_ROWS[given.function]
+    read = {text: at.expression(text, schema) for text in given.texts}
+    named = {text: _column_of(e) or f"{HIDDEN}{i or ''}_{name}" for i, (text, e) in enumerate(read.items())}
+    columns, types = [named[text] for text in given.texts], [read[text].type for text in given.texts]
+    t = result_type(given, types[0], at, types[1:]) if types else _OF_ROWS[given.function]
     options = given.options[:-1] if given.function == "own" else given.options
-    hidden = [(c, e) for c, e in zip(columns, read, strict=True) if not isinstance(e.tree, Column)]
-    return plan.Aggregate(at.new_name(name), given.function, columns[0] if columns else None, t, columns[1:], options), hidden
+    hidden = [(named[text], e) for text, e in read.items() if not _column_of(e)]
+    column, others = (columns[0], tuple(columns[1:])) if columns else (None, ())
+    return plan.Aggregate(at.new_name(name), given.function, column, t, others, options), hidden
 
 
 def resolve_all(
@@ -230,6 +232,11 @@ HIDDEN = "__in"  # how the names of columns begin that are made for aggregates
 _MOST = 10_000  # of top
 _OF_ROWS = {"count": pa.int64(), "rate": pa.float64()}
 _NEVER_NULL = {"count", "count_if", "distinct", "ratio", "rate", "collect", "top"}
+
+
+def _column_of(e: Expression) -> str | None:
+    """The column that an expression is, if it is nothing else."""
+    return e.tree.name if isinstance(e.tree, Column) else None
 
 
 def _column(given: Any, function: str) -> str:

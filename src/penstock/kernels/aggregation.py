@@ -26,7 +26,6 @@ class Aggregation:
         self._aggregates, self._input = tuple(aggregates), input_schema
         self._kept = kept_for(aggregates, input_schema)
         self._parts, self._bags = self._kept.parts, list(self._kept.bags.values())
-        self._plain = [f.with_nullable(True) for part in self._parts for f in part.fields]
         self.fields = [f.with_nullable(True) for f in self._kept.fields()]
         self.columns = self._kept.columns()  # of the rows
         self.needs_position = any(bag.needs_position for bag in self._bags)  # whether TIME and POSITION of the rows are needed too
@@ -44,48 +43,46 @@ class Aggregation:
         frame = frame_of(rows.select(wanted)).lazy().with_columns(*columns, *plain) if wanted else pl.LazyFrame(columns)
         grouped = partial.finish(self._grouped(frame, [*by, *made], partial.expressions))
         keys = [self._input.field(name).with_nullable(True) for name in by] + [pa.field(name, pa.int64()) for name in made]
-        out = stored(grouped, pa.schema([*keys, *self._plain]))
         if not self._bags:
-            return out
+            return stored(grouped, pa.schema([*keys, *self.fields]))
         groups = _groups(grouped[_ROW])
-        for bag in self._bags:
-            out = out.append_column(pa.field(bag.name, bag.type), bag.partial(rows, groups, out.num_rows))
-        return out
+        bags = {bag.name: bag.partial(rows, groups, len(grouped)) for bag in self._bags}
+        return self._with_bags(grouped, bags, pa.schema([*keys, *self.fields]))
 
     def fold(self, partials: pa.Table, keys: Sequence[str], kept: Sequence[str] = (), more: Sequence[pl.Expr] = ()) -> pa.Table:
         """Partial results with equal keys as one, in the columns of `partials`. `kept` columns are equal wherever the keys are;
         `more` folds columns that are not ours."""
-        frame = frame_of(partials.drop_columns([bag.name for bag in self._bags]) if self._bags else partials).lazy()
+        names = [f.name for f in partials.schema if f.name not in self._kept.bags]
+        frame = frame_of(partials.select(names))
         if self._bags:
             frame = frame.with_columns(pl.Series(_ROW, np.arange(partials.num_rows)))
         expressions = [*folding(self._parts), *(pl.col(k).first() for k in kept), *more]
-        folded = carry(self._parts, self._grouped(frame, keys, expressions))
+        folded = carry(self._parts, self._grouped(frame.lazy(), keys, expressions))
         if not self._bags:
             return stored(folded, partials.schema)
-        return self._with_bags(folded, partials)
+        groups, count = _groups(folded[_ROW]), len(folded)
+        if count == partials.num_rows:  # nothing to put together
+            rows = pa.array(np.argsort(groups))
+            bags = {bag.name: column(partials, bag.name).take(rows) for bag in self._bags}
+        else:
+            bags = {bag.name: bag.fold(column(partials, bag.name), groups, count) for bag in self._bags}
+        return self._with_bags(folded, bags, partials.schema)
+
+    def results(self, partials: pa.Table, seconds: npt.NDArray[np.float64] | None = None) -> dict[str, pa.Array]:
+        """The aggregates by name, one value per row of folded partial results. seconds: how long each row's stretch of time is."""
+        return {a.name: result(a, partials, self._input, seconds) for a in self._aggregates}
 
     def _grouped(self, frame: pl.LazyFrame, keys: Sequence[str], expressions: Sequence[pl.Expr]) -> pl.DataFrame:
         """One row per group; with bags, _ROW lists the numbers of its rows."""
         wanted = [*expressions, pl.col(_ROW)] if self._bags else list(expressions)
         if keys:
             return frame.group_by(keys).agg(wanted).collect()
-        one = pl.lit(0).alias(_ONE)  # everything is one group, if there is anything
-        return frame.group_by(one).agg(wanted).collect().drop(_ONE)
+        one = frame.with_columns(pl.lit(0).alias(_ONE))  # everything is one group, if there is anything
+        return one.group_by(_ONE).agg(wanted).collect().drop(_ONE)
 
-    def _with_bags(self, folded: pl.DataFrame, partials: pa.Table) -> pa.Table:
-        names = [bag.name for bag in self._bags]
-        plain = stored(folded, pa.schema([f for f in partials.schema if f.name not in names]))
-        columns = {name: plain[name] for name in plain.column_names}
-        groups = _groups(folded[_ROW])
-        alone = len(folded) == partials.num_rows
-        for bag in self._bags:
-            bags = column(partials, bag.name)
-            columns[bag.name] = bags.take(pa.array(np.argsort(groups))) if alone else bag.fold(bags, groups, len(folded))
-        return pa.table([columns[name] for name in partials.column_names], schema=partials.schema)
-
-    def results(self, partials: pa.Table, seconds: npt.NDArray[np.float64] | None = None) -> dict[str, pa.Array]:
-        """The aggregates by name, one value per row of folded partial results. seconds: how long each row's stretch of time is."""
-        return {a.name: result(a, partials, self._input, seconds) for a in self._aggregates}
+    def _with_bags(self, grouped: pl.DataFrame, bags: Mapping[str, pa.Array], schema: pa.Schema) -> pa.Table:
+        plain = stored(grouped, pa.schema([f for f in schema if f.name not in bags]))
+        return pa.table([bags[name] if name in bags else plain[name] for name in schema.names], schema=schema)
 
 
 def _groups(rows: pl.Series) -> Longs:
