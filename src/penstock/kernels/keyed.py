@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.core.change import HASH, POSITION, TIME, WATERMARK
-from penstock.core.hashing import hash64
+from penstock.core.hashing import Hashes, hash64
 from penstock.kernels.aggregation import frame_of
 from penstock.kernels.judging import late_for_instant
 from penstock.kernels.port import Prepared
@@ -37,14 +37,20 @@ def judge_instants(rows: pa.Table, names: Sequence[str], by: Sequence[str], late
 
 def key_numbers(rows: pa.Table, by: Sequence[str]) -> Longs:
     """A number for the key of each row, from 0 on, in the order of HASH; null and NaN are keys like any other."""
-    hashes = numbers(rows, HASH)
-    coded = pc.dictionary_encode(pa.array(hashes))
-    ranks: Longs = np.empty(len(coded.dictionary), np.int64)
-    ranks[np.argsort(coded.dictionary.to_numpy())] = np.arange(len(ranks))
-    keys: Longs = ranks[coded.indices.to_numpy()]
-    if not by or _one_key_each(frame_of(rows.select(list(by))), keys, len(ranks)):
+    known, keys = ranks(numbers(rows, HASH))
+    if not by or _one_key_each(frame_of(rows.select(list(by))), keys, len(known)):
         return keys
     return _told_apart(rows.select([*by, HASH]), by)
+
+
+def ranks(hashes: Hashes) -> tuple[Hashes, Longs]:
+    """The hashes, sorted, each once; and for each its place among them."""
+    coded = pc.dictionary_encode(pa.array(hashes))
+    known: Hashes = coded.dictionary.to_numpy()
+    order = np.argsort(known)
+    place: Longs = np.empty(len(known), np.int64)
+    place[order] = np.arange(len(known))
+    return known[order], place[coded.indices.to_numpy()]
 
 
 def _one_key_each(frame: pl.DataFrame, keys: Longs, count: int) -> bool:

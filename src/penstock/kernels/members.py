@@ -3,7 +3,7 @@
 Rows are brought together by sixteen, those again by sixteen, and so on; a range is put together from a few of each kind.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.kernels.aggregation import Aggregation
+from penstock.kernels.looking_back import Ranges
 from penstock.kernels.probe import spread
 from penstock.kernels.tables import numbers
 
@@ -36,19 +37,25 @@ class Pieces:
         return np.repeat(self.of[a:b], counts), spread(self.begin[a:b], counts)
 
 
-def partials(aggregation: Aggregation, rows: pa.Table, begin: Longs, end: Longs) -> pa.Table:
-    """Partial results of the rows begin[i] … end[i] - 1 (never none), one row per range, in the order of the ranges."""
-    kinds = _decomposed(begin, end)
-    tables = [rows, *_ever_wider(aggregation, rows, len(kinds) - 1)]
+def partials(aggregation: Aggregation, sources: Sequence[Ranges]) -> pa.Table:
+    """Partial results of what each row looks back upon, over all sources, in the order of the rows."""
+    found = [_of_source(aggregation, source) for source in sources]
+    together = pa.concat_tables(found)
+    return _by_number(together if len(found) == 1 else aggregation.fold(together, [RANGE]))
+
+
+def _of_source(aggregation: Aggregation, source: Ranges) -> pa.Table:
+    kinds = _decomposed(source.begin, source.end)
+    tables = [source.rows, *_ever_wider(aggregation, source.rows, len(kinds) - 1)]
     out = []
-    for first, behind in _blocks(kinds, len(begin)):
+    for first, behind in _blocks(kinds, len(source.of)):
         pieces = []
         for level, (kind, table) in enumerate(zip(kinds, tables, strict=True)):
             of, members = kind.members(first, behind)
             if len(of):
-                taken = table.take(pa.array(members))
-                pieces.append(_numbered(taken, of) if level else aggregation.partial(taken, (), {RANGE: of}))
-        out.append(_by_number(aggregation.fold(pa.concat_tables(pieces), [RANGE])))
+                taken, rows = table.take(pa.array(members)), source.of[of]
+                pieces.append(_numbered(taken, rows) if level else aggregation.partial(taken, (), {RANGE: rows}))
+        out.append(aggregation.fold(pa.concat_tables(pieces), [RANGE]))
     return pa.concat_tables(out)
 
 

@@ -17,10 +17,10 @@ from penstock.core.time import FOREVER, NEVER, micros
 from penstock.kernels import members, ranges
 from penstock.kernels.aggregates import Aggregate
 from penstock.kernels.aggregation import Aggregation
-from penstock.kernels.changes import touched
-from penstock.kernels.keyed import Late, codes, judge_instants, key_numbers
+from penstock.kernels.keyed import Late, judge_instants
+from penstock.kernels.looking_back import Ranges, look_back
 from penstock.kernels.port import Changes, Prepared, State, Stepped
-from penstock.kernels.tables import as_type, by_slot, column, numbers, sorted_by_hash
+from penstock.kernels.tables import as_type, by_slot, numbers, sorted_by_hash
 from penstock.kernels.waiting_rows import WaitingRows
 
 Longs = npt.NDArray[np.int64]
@@ -67,12 +67,10 @@ class SlidingKernel:
         if not due:
             return Stepped(self._schema.empty_table(), changes)
         taken = pa.concat_tables(due)
-        memory = self._memory(state, taken)
-        together = pa.concat_tables([*memory, taken.select(self._remembered)])
-        old = together.num_rows - taken.num_rows
-        order, begin, end = self._ranges(together)
-        results = self._over.results(together, order, begin[old:], end[old:], self._size)
-        self._keep(together, order[order >= old], now, changes)
+        mine = taken.select(self._remembered)
+        sources, order = look_back(mine, self._memory(state, mine), self._by, self._size)
+        results = self._over.results(sources, taken.num_rows, self._size)
+        self._keep(mine, order, now, changes)
         return Stepped(self._rows(taken, results), changes)
 
     def merge(self, table: str, runs: Sequence[pa.Table]) -> pa.Table:
@@ -89,24 +87,14 @@ class SlidingKernel:
         return self.step(state, [None], [FOREVER]).rows
 
     def _memory(self, state: State, taken: pa.Table) -> list[pa.Table]:
-        """What rows may look back upon, of the keys that came."""
-        times, hashes = numbers(taken, TIME), np.unique(numbers(taken, HASH))
+        """The runs of what these rows may look back upon."""
+        times = numbers(taken, TIME)
         first, last = int(times.min()) - self._size, int(times.max())
         slots = [slot for slot in state.slots(MEMORY) if first < slot + self._width and slot <= last]
-        return [part.select(self._remembered) for slot in slots for part in touched(state.runs(MEMORY, slot), hashes)]
-
-    def _ranges(self, rows: pa.Table) -> tuple[Longs, Longs, Longs]:
-        """The rows by key and time; and for each row, as they were, where in that order its own range begins and ends."""
-        code, back = codes(key_numbers(rows, self._by), numbers(rows, TIME), self._size)
-        order = np.argsort(code)
-        ordered = code[order]
-        begin, end = np.empty_like(order), np.empty_like(order)
-        begin[order] = np.searchsorted(ordered, back[order], "right")
-        end[order] = np.searchsorted(ordered, ordered, "right")
-        return order, begin, end
+        return [run.select(self._remembered) for slot in slots for run in state.runs(MEMORY, slot)]
 
     def _keep(self, rows: pa.Table, order: Longs, now: int, changes: Changes) -> None:
-        """Adds to memory those of the rows that later ones may look back upon; in their order they are sorted by hash."""
+        """Adds to memory those of the rows that later ones may look back upon. order: by hash and time."""
         lasting = order[numbers(rows, TIME)[order] > now - self._size]
         if len(lasting):
             runs = by_slot(rows.take(pa.array(lasting)), self._width)
@@ -133,14 +121,12 @@ class Spans:
         own = [*self._others.columns, *([POSITION] if self._others.needs_position else [])] if self._others else []
         self.columns = list(dict.fromkeys([*self._plain.columns, *own]))
 
-    def results(self, rows: pa.Table, order: Longs, begin: Longs, end: Longs, size: int) -> dict[str, pa.Array]:
-        """One value per range of the rows in this order."""
-        seconds = np.full(len(begin), size / 1e6)
-        columns = {name: column(rows, name).take(pa.array(order)) for name in self._plain.columns}
-        out = self._plain.results(ranges.partials(self._parts, columns, begin, end), seconds) if self._parts else {}
+    def results(self, sources: Sequence[Ranges], count: int, size: int) -> dict[str, pa.Array]:
+        """One value for each of so many rows."""
+        seconds = np.full(count, size / 1e6)
+        out = self._plain.results(ranges.partials(self._parts, sources, count), seconds) if self._parts else {}
         if self._others is not None:
-            ordered = rows.take(pa.array(order))
-            out |= self._others.results(members.partials(self._others, ordered, begin, end), seconds)
+            out |= self._others.results(members.partials(self._others, sources), seconds)
         return out
 
 

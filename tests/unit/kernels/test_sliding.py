@@ -12,10 +12,10 @@ import pytest
 from penstock.core.change import HASH, POSITION, TIME, WATERMARK
 from penstock.core.hashing import hash64
 from penstock.core.time import FOREVER, NEVER, moment
-from penstock.kernels import keyed, members
+from penstock.kernels import keyed, members, ranges
+from penstock.kernels.looking_back import Ranges
 from penstock.kernels.memory import MemoryRunner
 from penstock.kernels.port import State
-from penstock.kernels.ranges import folded
 from penstock.kernels.sliding import MEMORY, SlidingKernel
 from penstock.kernels.waiting_rows import WaitingRows
 from unit.kernels.cutting import (
@@ -96,6 +96,7 @@ def test_keys_that_share_a_hash_stay_apart(monkeypatch: pytest.MonkeyPatch) -> N
 def test_any_aggregate_is_put_together_from_few_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(members, "_TOGETHER", 2)
     monkeypatch.setattr(members, "_BLOCK", 3)
+    monkeypatch.setattr(ranges, "_SHORT", 0)
     for seed in range(2000, 2060):
         check(seed)
 
@@ -188,13 +189,15 @@ def test_late_rows_are_diverted_as_they_came_or_ignored() -> None:
     assert ignoring.fates == {"on time": 1, "ignored": 1}
 
 
+@pytest.mark.parametrize("short", [0, 10**9])
 @pytest.mark.parametrize("fold", [np.add, np.minimum, np.maximum])
-def test_ranges_are_folded_whatever_blocks_they_cross(fold: Any) -> None:
+def test_ranges_are_folded_whatever_blocks_they_cross(fold: Any, short: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ranges, "_SHORT", short)
     rng = np.random.default_rng(1)
     for n in (1, 2, 3, 17, 64, 65):
         values = rng.integers(-9, 9, n)
-        begin = rng.integers(0, n, 200)
+        begin = np.sort(rng.integers(0, n, 200))
         end = begin + 1 + rng.integers(0, n - begin)
         nothing = {np.add: 0, np.minimum: 99, np.maximum: -99}[fold]
-        expected = [fold.reduce(values[a:b]) for a, b in zip(begin, end, strict=True)]
-        assert folded(values, begin, end, fold, nothing).tolist() == expected
+        found = ranges.folded(values, Ranges(pa.table({}), begin, begin, end), fold, nothing)
+        assert found.tolist() == [fold.reduce(values[a:b]) for a, b in zip(begin, end, strict=True)]
