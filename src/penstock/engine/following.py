@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from penstock.core.change import TIME, WATERMARK
 from penstock.core.time import FOREVER, NEVER
+from penstock.engine.clocks import DeviceClocks
 from penstock.engine.decision import Decisions, EngineMark
 from penstock.engine.program import Program, lower, needs_sql
 from penstock.engine.reading import _SHIFT, ADDRESS, Range, Read, read
@@ -76,8 +77,9 @@ def pieces(topic: Topic, spec: SourceSpec, partition: int, start: int, stop: int
     mine = [m for m in marks if (m.source, m.partition) == (spec.step, partition)]
     frames = [(f.base, f.mark_before) for f in topic.frames(partition, start, stop) if f.count]
     bare = replace(spec, lateness=None if spec.lateness is None else 0)
-    span = Range(spec.step, partition, start, stop, NEVER, _before(topic, bare, partition, start))
-    for piece in read(topic, bare, span):
+    clocks = DeviceClocks(spec.clock) if spec.clock else None
+    span = Range(spec.step, partition, start, stop, NEVER, _before(topic, bare, partition, start, clocks))
+    for piece in read(topic, bare, span, clocks):
         rows, n = piece.rows, piece.rows.num_rows
         known = numbers(rows, WATERMARK)
         offsets = rows[ADDRESS].to_numpy() & ((1 << _SHIFT) - 1) if ADDRESS in rows.column_names else np.arange(n)
@@ -93,7 +95,7 @@ def _apart(spec: SourceSpec, known: Times, offsets: Times, frames: list[tuple[in
     ended = [(m.offset, m.time) for m in mine if m.time >= FOREVER]
     ours = standing([(m.offset, m.time) for m in mine if m.time < FOREVER], offsets)
     marked = np.maximum(standing(frames, offsets), standing(ended, offsets))
-    if spec.lateness is None:
+    if spec.lateness is None or spec.delay is not None:  # then our marks follow the clock
         return Moved(np.maximum(marked, ours), known, ours)
     return Moved(marked, np.maximum(known, np.where(ours > NEVER, ours + spec.lateness, NEVER)), ours)
 
@@ -106,12 +108,16 @@ def standing(marks: Iterable[tuple[int, int]], offsets: Times) -> Times:
     return np.asarray(greatest[np.searchsorted(at, offsets, "right")])
 
 
-def _before(topic: Topic, spec: SourceSpec, partition: int, start: int) -> int:
-    """The greatest time of the rows before; frame headers know it, where the stream's time is the topic's own."""
+def _before(topic: Topic, spec: SourceSpec, partition: int, start: int, clocks: DeviceClocks | None) -> int:
+    """The greatest time of the rows before, and what they tell of their devices' clocks; frame headers know it, where the
+    stream's time is the topic's own."""
     first, time = topic.ends()[partition].first, NEVER
-    if not spec.headers and start > first:
-        for piece in read(topic, spec, Range(spec.step, partition, first, start, NEVER, NEVER)):
-            time = piece.time
+    if spec.headers or start <= first:
+        return NEVER
+    if spec.append:
+        return max(frame.appended for frame in topic.frames(partition, start - 1, start) if frame.count)
+    for piece in read(topic, spec, Range(spec.step, partition, first, start, NEVER, NEVER), clocks):
+        time = piece.time
     return time
 
 

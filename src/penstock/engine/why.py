@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.core.position import Position
-from penstock.core.time import FOREVER, LAST, NEVER, duration_text, text
+from penstock.core.time import FOREVER, LAST, NEVER, duration_text, micros, text
 from penstock.engine.assemble import letter_topic
 from penstock.engine.decision import Decisions
 from penstock.engine.following import Moved, Piece, follow, marks_of, pieces, times_of
@@ -114,7 +114,7 @@ class Followed:
         on: Sequence[str] = getattr(step.definition, "by", getattr(step.definition, "on", ()))
         key = f" under {self._values(rows, on)}" if on else ""
         if not judges(step):
-            yield Event(step.name, "passed", f"taken{key}: this step judges no row{self._goes(step)}")
+            yield self._unjudged(step, key, rows, of, spec)
             return
         judge, times = Judge.of(step), times_of(rows)
         pairs = list(zip(*(values.tolist() for values in judge.pairs(times)), strict=True))
@@ -127,6 +127,17 @@ class Followed:
             yield event
         if refused:
             yield from self._late(step, reader.port, rows, of, spec)
+
+    def _unjudged(self, step: Step, key: str, rows: pa.Table, of: Moved, spec: SourceSpec) -> Event:
+        """Steps that call no row late; one that forgets silent keys may find a row too old."""
+        keep, time = getattr(step.definition, "keep", None), int(times_of(rows)[0])
+        behind = int(of.watermark(spec.lateness)[0]) - time
+        if keep is None or behind < micros(keep):
+            return Event(step.name, "passed", f"taken{key}: this step calls no row late{self._goes(step)}")
+        changes = [f"a keep of more than {_long(behind)}"] if behind < FOREVER // 2 else []
+        if spec.lateness is not None and int(of.marked[0]) < time + micros(keep):
+            changes.append(f"a lateness of more than {_long(int(of.moved[0]) - time - micros(keep))}")
+        return Event(step.name, "too old", f"too old: the watermark lay {_long(behind)} beyond its time", tuple(changes))
 
     def _judged(self, step: Step, judge: Judge, window: tuple[int, int], key: str, of: Moved, spec: SourceSpec) -> Event:
         start, end = window

@@ -8,16 +8,17 @@ from typing import Any
 
 import pytest
 
-from penstock import Flow, FlowTest, Tumbling, agg
+from penstock import Count, Flow, FlowTest, Hopping, Session, Sliding, Tumbling, agg
 from penstock.core.position import Position
+from penstock.engine.progress import balance
 from penstock.engine.whereabouts import Event, Story, find, told_by_letters
 from penstock.engine.why import Followed
 from penstock.errors import NotFound
 
 Start = Callable[..., FlowTest]
 START = datetime(2024, 1, 15, 10, tzinfo=UTC)
-PAGES = "page string, ms long, at timestamp"
-FATES = ("filtered", "dead", "implausible", "on time", "corrected", "diverted", "ignored", "outside")
+PAGES = "page string, ms long, at timestamp, other timestamp"
+FATES = ("filtered", "dead", "implausible", "on time", "corrected", "diverted", "ignored", "outside", "too old")
 
 
 def pages(**settings: Any) -> Flow:
@@ -187,25 +188,74 @@ def test_without_the_program_the_letters_tell_what_was_written_down(marked: Flow
     assert told.events[1].text == ("late: its time was 2024-01-15T10:00:08Z, the watermark 2024-01-15T10:00:10Z → pages.late/0@0")
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_told_of_every_record_it_adds_up_to_the_books(seed: int, flow_test: Start) -> None:
-    rng = random.Random(seed)
-    t = flow_test(pages())
-    t.topic("views", partitions=2)
-    t.clock.set(START)
-    for n in range(80):
-        t.clock.advance("1 second")
-        at = START + timedelta(seconds=n - rng.choice([0, 0, 1, 3, 8, 25]), days=rng.choice([0] * 30 + [9]))
-        t.send("views", {"page": rng.choice("ab"), "ms": rng.randrange(40), "at": at}, partition=n % 2 if n < 40 else 0)
-        if n % 20 == 10:
-            t.mark("views", at.replace(day=15), partition=0)
-        if n % 7 == 6:
-            t.epoch(cut=3)
-    t.catch_up()
+def over(judge: Callable[[Any], Any], **settings: Any) -> Callable[[], Flow]:
+    """A flow whose filtered rows go to a step called per_page."""
+
+    def make() -> Flow:
+        flow = Flow("pages")
+        views = flow.stream("views", PAGES, **{"time": "at", "lateness": "2 seconds", "idle": "20 seconds", **settings})
+        judge(views.where("ms > 10", name="slow")).view("per_page")
+        return flow
+
+    return make
+
+
+def clocks_set_right() -> Flow:
+    flow = Flow("pages")
+    views = flow.stream("views", PAGES, lateness="2 seconds", idle="20 seconds")
+    fixed = views.clock_fix(happened="other", sent="at", by="page", span="10 seconds")
+    windowed(Tumbling("5 seconds"))(fixed.where("ms > 10", name="slow")).view("per_page")
+    return flow
+
+
+def windowed(kind: Any, **how: Any) -> Callable[[Any], Any]:
+    return lambda slow: slow.window(kind, by="page", **how).agg(n=agg.count(), name="per_page")
+
+
+KINDS = {
+    "tumbling": over(windowed(Tumbling("5 seconds"))),
+    "corrected": over(windowed(Tumbling("5 seconds"), late="correct", allowed="6 seconds")),
+    "overlapping": over(windowed(Hopping("12 seconds", every="4 seconds"), late="ignore")),
+    "overlapping and corrected": over(windowed(Hopping("12 seconds", every="4 seconds"), late="correct", allowed="6 seconds")),
+    "with gaps": over(windowed(Hopping("6 seconds", every="10 seconds"))),
+    "session": over(windowed(Session("3 seconds"))),
+    "session, corrected": over(windowed(Session("3 seconds"), late="correct", allowed="10 seconds")),
+    "sliding": over(windowed(Sliding("6 seconds"))),
+    "count": over(windowed(Count(3))),
+    "running": over(lambda slow: slow.group_by("page").agg(n=agg.count(), name="per_page")),
+    "running, kept": over(lambda slow: slow.group_by("page", keep="6 seconds").agg(n=agg.count(), name="per_page")),
+    "another time": over(windowed(Tumbling("5 seconds")), time="other"),
+    "append time": over(windowed(Tumbling("5 seconds")), time="append", lateness=None),
+    "clocks set right": clocks_set_right,
+    "delayed": over(windowed(Tumbling("5 seconds")), delay="4 seconds"),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_told_of_every_record_it_adds_up_to_the_books(kind: str, flow_test: Start) -> None:
+    t = flow_test(KINDS[kind]())
+    fill(t, random.Random(kind))
     told: Counter[tuple[str, str]] = Counter()
     for partition, end in t.log.topic("views").ends().items():
         for offset in range(end.next):
             told.update((e.step, e.fate) for e in story(t, offset, partition=partition).events if e.fate in FATES)
     books = Counter({(step, fate): n for step, counts in t.fates().items() for fate, n in counts.items() if fate in FATES and n})
     assert told == books
-    assert {fate for _, fate in told} >= {"filtered", "implausible", "on time", "diverted"}
+    assert all(rows == known for _, rows, known in balance(t.fates()))
+    assert ("slow", "filtered") in told
+
+
+def fill(t: FlowTest, rng: random.Random) -> None:
+    """Disorder over two partitions, one of which falls idle; marks; times far in the future; epochs cut anywhere."""
+    t.topic("views", partitions=2, time="at")
+    t.clock.set(START)
+    for n in range(80):
+        t.clock.advance("1 second")
+        at = START + timedelta(seconds=n - rng.choice([0, 0, 1, 3, 8, 25]), days=rng.choice([0] * 30 + [9]))
+        row = {"page": rng.choice("ab"), "ms": rng.randrange(40), "at": at, "other": at - timedelta(seconds=rng.randrange(5))}
+        t.send("views", row, partition=n % 2 if n < 40 or n > 75 else 0)
+        if n % 20 == 10:
+            t.mark("views", at.replace(day=15), partition=0)
+        if n % 7 == 6:
+            t.epoch(cut=3)
+    t.catch_up()
