@@ -23,7 +23,7 @@ Hashes = npt.NDArray[np.uint64]
 
 
 class Ranges(NamedTuple):
-    """Row of[i] looks back upon begin[i] … end[i] - 1 of these rows; never upon none. begin rises."""
+    """Row of[i] looks back upon begin[i] … end[i] - 1 of these rows; never upon none. of and begin rise."""
 
     rows: pa.Table
     of: Longs
@@ -32,14 +32,32 @@ class Ranges(NamedTuple):
 
 
 class Run(NamedTuple):
-    """Rows sorted by hash and time, of keys that came alone; keys: their numbers."""
+    """Rows sorted by hash and time, of keys that came alone; keys: their numbers; heads: where each key begins, and the end."""
 
     rows: pa.Table
     keys: Longs
+    heads: Longs
 
 
-def look_back(came: pa.Table, remembered: Sequence[pa.Table], by: Sequence[str], size: int) -> tuple[list[Ranges], Longs]:
-    """Where each of the rows that came finds those of its key in (t - size, t]; and these rows in the order of hash and time."""
+class Seekers(NamedTuple):
+    """The rows that came, by key and time: numbers that order by both, their own and those of the instants they look back to."""
+
+    keys: Longs
+    times: Longs
+    code: Longs
+    back: Longs
+
+
+class Looked(NamedTuple):
+    """Ranges of the rows that came, these being numbered in the order of hash and time; that order; and they in it."""
+
+    sources: list[Ranges]
+    order: Longs
+    came: pa.Table
+
+
+def look_back(came: pa.Table, remembered: Sequence[pa.Table], by: Sequence[str], size: int) -> Looked:
+    """Where each of the rows that came finds those of its key in (t - size, t]."""
     known, keys = ranks(numbers(came, HASH))
     runs = [run for table in remembered if (run := _of_keys(table, known)).rows.num_rows]
     times = [numbers(came, TIME), *(numbers(run.rows, TIME) for run in runs)]
@@ -47,50 +65,52 @@ def look_back(came: pa.Table, remembered: Sequence[pa.Table], by: Sequence[str],
     span = max(int(t.max()) for t in times) - least + 2
     if span * len(known) >= 2**63 or not _one_key_each(came, keys, runs, len(known), by):
         return _among_all(came, [run.rows for run in runs], by, size)
-    since = times[0] - (least - 1)
-    code = keys * span + since
+    code = keys * span + (times[0] - (least - 1))
     order = np.argsort(code)
-    code, back = code[order], (keys * span + np.maximum(since - size, 0))[order]
-    found = [
-        _found(run.rows, run.keys * span + (t - (least - 1)), order, back, code) for run, t in zip(runs, times[1:], strict=True)
-    ]
-    own = Ranges(came.take(pa.array(order)), order, np.searchsorted(code, back, "right"), _ends(code))
-    return [*(ranges for ranges in found if len(ranges.of)), own], order
+    keys, since = keys[order], times[0][order] - (least - 1)
+    seekers = Seekers(keys, since, code[order], keys * span + np.maximum(since - size, 0))
+    found = [_found(run, t - (least - 1), seekers, size, span) for run, t in zip(runs, times[1:], strict=True)]
+    mine = came.take(pa.array(order))
+    own = Ranges(mine, np.arange(len(order)), np.searchsorted(seekers.code, seekers.back, "right"), _ends(seekers.code))
+    return Looked([*(ranges for ranges in found if len(ranges.of)), own], order, mine)
 
 
 def _of_keys(run: pa.Table, known: Hashes) -> Run:
     """The rows of a run with these hashes (sorted, each once)."""
     hashes = numbers(run, HASH)
     begin, end = np.searchsorted(hashes, known, "left"), np.searchsorted(hashes, known, "right")
-    keys = np.repeat(np.arange(len(known)), end - begin)
-    return Run(run if len(keys) == len(hashes) else run.take(pa.array(spread(begin, end - begin))), keys)
+    heads = np.concatenate([[0], np.cumsum(end - begin)])
+    whole = heads[-1] == len(hashes)
+    rows = run if whole else run.take(pa.array(spread(begin, end - begin)))
+    return Run(rows, np.repeat(np.arange(len(known)), end - begin), heads)
 
 
-def _found(rows: pa.Table, codes: Longs, order: Longs, low: Longs, high: Longs) -> Ranges:
-    begin, end = np.searchsorted(codes, low, "right"), np.searchsorted(codes, high, "right")
-    some = end > begin
-    if some.all():
-        return Ranges(rows, order, begin, end)
-    return Ranges(rows, order[some], begin[some], end[some])
+def _found(run: Run, times: Longs, seekers: Seekers, size: int, span: int) -> Ranges:
+    """What is remembered lies mostly before all that came, and most of it within reach of all: then there is nothing to search."""
+    code = run.keys * span + times
+    after, before = int(times.max()) > int(seekers.times.min()), int(times.min()) <= int(seekers.times.max()) - size
+    begin = np.searchsorted(code, seekers.back, "right") if before else run.heads[seekers.keys]
+    end = np.searchsorted(code, seekers.code, "right") if after else run.heads[seekers.keys + 1]
+    some = np.flatnonzero(end > begin)
+    return Ranges(run.rows, some, begin[some], end[some])
 
 
 def _ends(code: Longs) -> Longs:
     """For each of sorted numbers where the next greater one is."""
-    last = np.append(np.flatnonzero(np.diff(code)), len(code) - 1)
-    return np.repeat(last + 1, np.diff(last, prepend=-1))
+    ends = np.arange(1, len(code) + 1)
+    ends[:-1][code[1:] == code[:-1]] = len(code)
+    return np.asarray(np.minimum.accumulate(ends[::-1])[::-1])
 
 
-def _among_all(came: pa.Table, remembered: Sequence[pa.Table], by: Sequence[str], size: int) -> tuple[list[Ranges], Longs]:
+def _among_all(came: pa.Table, remembered: Sequence[pa.Table], by: Sequence[str], size: int) -> Looked:
     """The same where different keys share a hash, or times lie too far apart: everything is sorted together."""
     together = pa.concat_tables([*remembered, came])
     code, back = codes(key_numbers(together, by), numbers(together, TIME), size)
-    order = np.argsort(code)
-    old = together.num_rows - came.num_rows
-    mine = np.flatnonzero(order >= old)
-    code, back = code[order], back[order]
+    all_, old = np.argsort(code), together.num_rows - came.num_rows
+    mine, code, back = np.flatnonzero(all_ >= old), code[all_], back[all_]
     begin, end = np.searchsorted(code, back[mine], "right"), np.searchsorted(code, code[mine], "right")
-    of = order[mine] - old
-    return [Ranges(together.take(pa.array(order)), of, begin, end)], of
+    order = all_[mine] - old
+    return Looked([Ranges(together.take(pa.array(all_)), np.arange(len(mine)), begin, end)], order, came.take(pa.array(order)))
 
 
 def _one_key_each(came: pa.Table, keys: Longs, runs: Sequence[Run], count: int, by: Sequence[str]) -> bool:

@@ -55,7 +55,10 @@ def _added(part: Part, sources: Sequence[Ranges], count: int) -> list[Numbers]:
     out: list[Numbers] = [np.zeros(count, np.float64 if part.floating and part.kind == "sum" else np.int64) for _ in part.fields]
     for source in sources:
         for total, limb in zip(out, _sums(part, source), strict=True):
-            total[source.of] += limb
+            if len(source.of) == count:
+                total += limb
+            else:
+                total[source.of] += limb
     return out
 
 

@@ -9,7 +9,6 @@ from datetime import timedelta
 from typing import Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.core.change import HASH, POSITION, TIME, WATERMARK
@@ -18,12 +17,10 @@ from penstock.kernels import members, ranges
 from penstock.kernels.aggregates import Aggregate
 from penstock.kernels.aggregation import Aggregation
 from penstock.kernels.keyed import Late, judge_instants
-from penstock.kernels.looking_back import Ranges, look_back
+from penstock.kernels.looking_back import Looked, look_back
 from penstock.kernels.port import Changes, Prepared, State, Stepped
 from penstock.kernels.tables import as_type, by_slot, numbers, sorted_by_hash
 from penstock.kernels.waiting_rows import WaitingRows
-
-Longs = npt.NDArray[np.int64]
 
 MEMORY = "memory"
 _PER_SIZE = 8  # slots of memory
@@ -68,10 +65,9 @@ class SlidingKernel:
             return Stepped(self._schema.empty_table(), changes)
         taken = pa.concat_tables(due)
         mine = taken.select(self._remembered)
-        sources, order = look_back(mine, self._memory(state, mine), self._by, self._size)
-        results = self._over.results(sources, taken.num_rows, self._size)
-        self._keep(mine, order, now, changes)
-        return Stepped(self._rows(taken, results), changes)
+        looked = look_back(mine, self._memory(state, mine), self._by, self._size)
+        self._keep(looked.came, now, changes)
+        return Stepped(self._rows(taken, self._over.results(looked, self._size)), changes)
 
     def merge(self, table: str, runs: Sequence[pa.Table]) -> pa.Table:
         together = pa.concat_tables(runs)
@@ -93,11 +89,11 @@ class SlidingKernel:
         slots = [slot for slot in state.slots(MEMORY) if first < slot + self._width and slot <= last]
         return [run.select(self._remembered) for slot in slots for run in state.runs(MEMORY, slot)]
 
-    def _keep(self, rows: pa.Table, order: Longs, now: int, changes: Changes) -> None:
-        """Adds to memory those of the rows that later ones may look back upon. order: by hash and time."""
-        lasting = order[numbers(rows, TIME)[order] > now - self._size]
-        if len(lasting):
-            runs = by_slot(rows.take(pa.array(lasting)), self._width)
+    def _keep(self, rows: pa.Table, now: int, changes: Changes) -> None:
+        """Adds to memory those of the rows, sorted by hash and time, that later ones may look back upon."""
+        lasting = numbers(rows, TIME) > now - self._size
+        if lasting.any():
+            runs = by_slot(rows if lasting.all() else rows.filter(pa.array(lasting)), self._width)
             changes.add |= {(MEMORY, slot): run for slot, run in runs.items()}
 
     def _rows(self, taken: pa.Table, results: dict[str, pa.Array]) -> pa.Table:
@@ -121,13 +117,16 @@ class Spans:
         own = [*self._others.columns, *([POSITION] if self._others.needs_position else [])] if self._others else []
         self.columns = list(dict.fromkeys([*self._plain.columns, *own]))
 
-    def results(self, sources: Sequence[Ranges], count: int, size: int) -> dict[str, pa.Array]:
-        """One value for each of so many rows."""
+    def results(self, looked: Looked, size: int) -> dict[str, pa.Array]:
+        """One value for each of the rows that came, as they came."""
+        count = len(looked.order)
         seconds = np.full(count, size / 1e6)
-        out = self._plain.results(ranges.partials(self._parts, sources, count), seconds) if self._parts else {}
+        out = self._plain.results(ranges.partials(self._parts, looked.sources, count), seconds) if self._parts else {}
         if self._others is not None:
-            out |= self._others.results(members.partials(self._others, sources), seconds)
-        return out
+            out |= self._others.results(members.partials(self._others, looked.sources), seconds)
+        as_they_came = np.empty(count, np.int64)
+        as_they_came[looked.order] = np.arange(count)
+        return {name: values.take(pa.array(as_they_came)) for name, values in out.items()}
 
 
 class Definition(Protocol):
