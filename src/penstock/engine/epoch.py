@@ -86,6 +86,7 @@ def _run(setting: Setting, opened: Opened, last: Decision | None, state: tuple[R
             state=state,
             inputs=_port_frontiers(program, opened.frontiers),
             before=_port_frontiers(program, last.frontiers) if last else {},
+            clock=(last.clock if last else 0, opened.clock),
         )
         result = placement.run(job)
         new = _next_inputs(setting, job, result)

@@ -8,8 +8,10 @@ segment: its rows go through the JVM, and what follows it starts in the next one
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from penstock.core.schema import Schema
+from penstock.core.time import micros
 from penstock.engine.source import SourceSpec
 from penstock.flow.plan import Keyed, LateRows, MapArrow, Output, Plan, Select, Source, Step, Union, Where
 from penstock.kernels.families import kernel_of
@@ -43,6 +45,12 @@ class Program:
     places: Mapping[str, Place]
     readers: Mapping[str, tuple[Reader, ...]]
     late_sink: frozenset[str] = field(default_factory=frozenset)  # judging steps whose late rows go to the flow's own topic
+
+    @cached_property
+    def early(self) -> dict[str, int]:
+        """Steps that show open windows every so many microseconds."""
+        found = {s.name: getattr(s.definition, "early", None) for s in self.plan.steps}
+        return {name: micros(span) for name, span in found.items() if span}
 
     @property
     def segments(self) -> int:

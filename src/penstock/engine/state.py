@@ -92,12 +92,12 @@ def _damaged(path: str, cause: Exception) -> Damaged:
     )
 
 
-def load_state(storage: Storage, refs: Iterable[RunRef], frontiers: tuple[int, ...]) -> State:
+def load_state(storage: Storage, refs: Iterable[RunRef], frontiers: tuple[int, ...], clock: tuple[int, int] = (0, 0)) -> State:
     """The state of one step in one bucket; runs open when they are asked for."""
     tables: dict[str, dict[int, list[Callable[[], pa.Table]]]] = defaultdict(lambda: defaultdict(list))
     for ref in refs:
         tables[ref.table][ref.slot].append(_Run(storage, ref))
-    return State({t: dict(slots) for t, slots in tables.items()}, frontiers)
+    return State({t: dict(slots) for t, slots in tables.items()}, frontiers, clock)
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from penstock.core.change import HASH, POSITION, TIME, WATERMARK
+from penstock.core.change import HASH, OP, POSITION, TIME, WATERMARK
 from penstock.core.hashing import bucket_of
 from penstock.core.position import Position
 from penstock.core.schema import TIMESTAMP
@@ -34,7 +34,7 @@ from penstock.log.codec import encode_json
 from penstock.log.port import Log
 from penstock.storage.port import Storage
 
-SYSTEM = (TIME, WATERMARK, POSITION, ADDRESS)
+SYSTEM = (TIME, WATERMARK, POSITION, ADDRESS, OP)
 Blocks = dict[tuple[str, int], list[pa.Table]]  # (keyed step, port) -> rows with HASH
 Refs = Mapping[tuple[str, int], list[RunRef]]  # (step, bucket) -> its runs of state
 
@@ -67,8 +67,8 @@ class Result:
 class Work:
     """One task at one level: pushes rows and collects what comes of them."""
 
-    def __init__(self, program: Program, storage: Storage, epoch: int) -> None:
-        self.program, self.storage, self.epoch = program, storage, epoch
+    def __init__(self, program: Program, storage: Storage, epoch: int, clock: tuple[int, int] = (0, 0)) -> None:
+        self.program, self.storage, self.epoch, self.clock = program, storage, epoch, clock
         self.blocks: Blocks = defaultdict(list)
         self.staged: dict[str, Pile] = defaultdict(Pile)
         self.carried: dict[str, Pile] = defaultdict(Pile)
@@ -161,14 +161,15 @@ class Work:
         return out
 
     def _leaving(self, step: str, rows: pa.Table) -> pa.Table:
-        return rows.select([*self.program.plan.step(step).schema.names, TIME, WATERMARK, POSITION])
+        made = self.program.plan.step(step)
+        return rows.select([*made.schema.names, TIME, WATERMARK, POSITION, *([OP] if made.updating else [])])
 
     def step(self, step: str, bucket: int, blocks: Blocks, refs: list[RunRef], before: tuple[int, ...], now: list[int]) -> None:
         """The half of a keyed step that has state: one bucket of it."""
         kernel = self.program.kernels[step]
         ports = [blocks.get((step, port)) for port in range(len(now))]
         rows = [pa.concat_tables(b, promote_options="none") if b else None for b in ports]
-        state = load_state(self.storage, refs, before)
+        state = load_state(self.storage, refs, before, self.clock)
         stepped = kernel.step(state, rows, now)
         self._keep(kernel, step, bucket, refs, stepped.changes)
         self.result.fates[step].update(stepped.fates)

@@ -29,7 +29,24 @@ class Union:
 class Window:
     size: int
     late: str = "divert"
-    every_aggregate: bool = False  # else the number of rows and the sum of val
+    every_aggregate: bool = False  # else the number of rows, the sum of val and, where rows change, the revision
+    every: int = 0  # 0: side by side
+    offset: int = 0
+    allowed: int = 0
+    emit: str = "final"
+
+    @property
+    def updating(self) -> bool:
+        return self.late == "correct" or self.emit == "updates"
+
+    @property
+    def overlaps(self) -> bool:
+        return 0 < self.every < self.size
+
+    def starts(self, t: int) -> list[int]:
+        """Every window that holds this time."""
+        every = self.every or self.size
+        return [s for s in range(t - self.size + 1, t + 1) if (s - self.offset) % every == 0]
 
 
 @dataclass(frozen=True)
@@ -75,16 +92,40 @@ def judged(late: str, rows: list[Row], on_time: Callable[[Row], bool]) -> tuple[
 
 
 def window(s: Window, ins: list[list[Row]], fs: list[int]) -> Result:
-    def start(r: Row) -> int:
-        return math.floor(r.t / s.size) * s.size
-
-    taken, late, fates = judged(s.late, ins[0], lambda r: start(r) + s.size > r.W)
-    groups: dict[tuple[str | None, int], list[Any]] = {}
-    for r in taken:
-        groups.setdefault((r.key, start(r)), []).append(r.val)
-    value = every_aggregate if s.every_aggregate else lambda vals: (len(vals), total(vals))
-    rows = [Row(w + s.size - 1, k, value(vals), ("window", k, w)) for (k, w), vals in groups.items() if w + s.size <= fs[0]]
+    groups: dict[tuple[str | None, int], list[tuple[Any, bool]]] = {}
+    late, fates = [], Counter[str]()
+    for r in ins[0]:
+        verdicts = [(w, fate(s.late, w + s.size > r.W, w + s.size + s.allowed > r.W)) for w in s.starts(r.t)]
+        fates.update(f for _, f in verdicts)
+        fates["outside"] += not verdicts
+        if s.overlaps:
+            fates.update({"judged": 1, "windows": len(verdicts)})
+        if any(f == "diverted" for _, f in verdicts):
+            late.append(r)
+        for w, f in verdicts:
+            if f in ("on time", "corrected"):
+                groups.setdefault((r.key, w), []).append((r.val, f == "corrected"))
+    rows = [
+        Row(w + s.size - 1, k, _window_value(s, group), ("window", k, w))
+        for (k, w), group in groups.items()
+        if s.emit == "updates" or w + s.size <= fs[0]
+    ]
     return Result(rows, late, fates, fs[0])
+
+
+def fate(late: str, on_time: bool, correctable: bool) -> str:
+    if on_time:
+        return "on time"
+    if late == "correct":
+        return "corrected" if correctable else "diverted"
+    return "ignored" if late == "ignore" else "diverted"
+
+
+def _window_value(s: Window, group: list[tuple[Any, bool]]) -> tuple[Any, ...]:
+    vals, corrected = [v for v, _ in group], sum(c for _, c in group)
+    if s.every_aggregate:
+        return every_aggregate(vals)
+    return (len(vals), total(vals), corrected) if s.updating else (len(vals), total(vals))
 
 
 def total(vals: list[Any]) -> Any:
