@@ -119,20 +119,20 @@ class _Shown(NamedTuple):
         first = np.searchsorted(key, base + np.searchsorted(values, latest - (steps - 1)))
         return cls(codes, latest, own, _least(own, first), steps)
 
-    def frontier(self) -> Times:
-        """The rows that can still be the smallest of their device: within the span, smaller than all after them."""
-        taught = np.flatnonzero(self.own < FOREVER)
-        if not len(taught):
-            return taught
-        codes, latest, own = self.codes[taught], self.latest[taught], self.own[taught]
-        last = np.append(np.flatnonzero(np.diff(codes)), len(codes) - 1)
+    def remembered(self) -> tuple[Times, Times]:
+        """What can still be the smallest of its device: per step of the span the smallest, where all after it are greater.
+        Rows that name the device and the step, and the smallest there."""
+        starts = np.flatnonzero(np.append(True, (np.diff(self.codes) != 0) | (np.diff(self.latest) != 0))[: len(self.codes)])
+        own = np.minimum.reduceat(self.own, starts) if len(starts) else self.own
+        starts, own = starts[own < FOREVER], own[own < FOREVER]
+        codes, latest = self.codes[starts], self.latest[starts]
+        last = np.flatnonzero(np.append(np.diff(codes) != 0, True)[: len(codes)])  # of each device
         within = latest > np.repeat(latest[last], np.diff(last, prepend=-1)) - self.steps
         values, rank = np.unique(own, return_inverse=True)
         key = codes * len(values) + rank
         after = np.minimum.accumulate(key[::-1])[::-1]  # backwards codes fall, so here too each device begins anew
-        chosen = np.flatnonzero(within & np.append(key[:-1] < after[1:], True))
-        new = np.append(True, (np.diff(codes[chosen]) != 0) | (np.diff(latest[chosen]) != 0))
-        return np.asarray(taught[chosen[new]])
+        chosen = within & np.append(key[:-1] < after[1:], True)[: len(key)]
+        return starts[chosen], own[chosen]
 
 
 def _least(values: Times, first: Times) -> Times:
@@ -162,9 +162,9 @@ def _plausible(rule: Rule, told: Told, times: Times) -> Mask:
 
 
 def _remembered(devices: pa.Table, order: Times, shown: _Shown) -> pa.Table:
-    chosen = shown.frontier()
+    chosen, smallest = shown.remembered()
     rows = devices.take(pa.array(order[chosen]))
-    rows = rows.append_column(STEP, pa.array(shown.latest[chosen])).append_column(DELAY, pa.array(shown.own[chosen]))
+    rows = rows.append_column(STEP, pa.array(shown.latest[chosen])).append_column(DELAY, pa.array(smallest))
     return sorted_by_hash(rows.add_column(0, HASH, pa.array(_hashes(rows.select(devices.column_names)))).combine_chunks())
 
 
