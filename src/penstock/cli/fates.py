@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from penstock.engine.program import Program
     from penstock.engine.whatif import Tried
 
+UNHEALTHY = 4
 _SHARES = (("99 %", 0.99), ("99.9 %", 0.999), ("100 %", 1.0))
 
 
@@ -21,7 +22,7 @@ _SHARES = (("99 %", 0.99), ("99.9 %", 0.999), ("100 %", 1.0))
     help="Judge the stored rows once more, on the side, as if the flow's streams had this lateness; changes nothing.",
 )
 @click.option("--output", type=click.Choice(["table", "jsonl", "csv"]), help="Default: a table on a terminal, else JSON lines.")
-def fates(flow: str, lateness: str | None, output: str | None) -> None:
+def fates(flow: str, lateness: str | None, output: str | None) -> int:
     """Print the books of FLOW (its name, or the file that defines it): rows in = the sum of their fates.
 
     Where windows overlap, a row is judged by each of its windows: then `judged` counts rows, `windows` counts rows times windows,
@@ -38,12 +39,12 @@ def fates(flow: str, lateness: str | None, output: str | None) -> None:
     from penstock.storage.home import find_home
 
     if lateness is None:
-        _books(find_home(), flow, output)
-    else:
-        _what_if(find_home(), flow, lateness, output)
+        return _books(find_home(), flow, output)
+    _what_if(find_home(), flow, lateness, output)
+    return 0
 
 
-def _books(home: "Path", flow: str, output: str | None) -> None:
+def _books(home: "Path", flow: str, output: str | None) -> int:
     import pyarrow as pa
 
     from penstock.cli.load import load_flows
@@ -63,9 +64,10 @@ def _books(home: "Path", flow: str, output: str | None) -> None:
         wrong = {step: (rows, known) for step, (rows, known) in sums.items() if rows != known}
         print_table(pa.Table.from_pylist(_lines(name, books, wrong)), output)
         unbalanced += [f"{name}, step {step}: {rows} in, {known} accounted for" for step, (rows, known) in wrong.items()]
-    if unbalanced:
-        click.echo("the books do not balance:\n  " + "\n  ".join(unbalanced), err=True)
-        raise SystemExit(4)
+    if not unbalanced:
+        return 0
+    click.echo("the books do not balance:\n  " + "\n  ".join(unbalanced), err=True)
+    return UNHEALTHY
 
 
 def _lines(name: str, books: Any, wrong: dict[str, Any]) -> list[dict[str, Any]]:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 @click.argument("files", nargs=-1, metavar="[FLOW.py...]")
 @click.option("--flow", "only", metavar="NAME", help="Only this flow; without it, every flow here that reads the topic.")
 @click.option("--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
-def why(topic: str, partition: int, offset: int, files: tuple[str, ...], only: str | None, output: str) -> None:
+def why(topic: str, partition: int, offset: int, files: tuple[str, ...], only: str | None, output: str) -> int:
     """Tell what became of the record OFFSET of PARTITION of TOPIC: when it was read, how its time was judged, which steps let it
     pass, which windows took it or called it late, where it went, and which setting would have changed it.
 
@@ -48,8 +48,7 @@ def why(topic: str, partition: int, offset: int, files: tuple[str, ...], only: s
         _print_json(where, row, appended, stories)
     else:
         _print_text(where, row, appended, stories, files)
-    if not any(story.read for story in stories):
-        raise SystemExit(3)
+    return 0 if any(story.read for story in stories) else NotFound.exit_code
 
 
 def _stories(home: "Path", topic: "Topic", where: "Position", files: tuple[str, ...], only: str | None) -> "list[Story]":
