@@ -21,6 +21,8 @@ Doubles = npt.NDArray[np.float64]
 REGISTER, RANK = "register", "rank"
 BUCKET, COUNT = "bucket", "count"
 
+_BLOCK = 2**14
+
 # Buckets are numbered by the order of what lies in them: negative numbers, 0 itself, positive numbers, NaN.
 _MIDDLE = 2**30  # number of the bucket of 1.0
 _INFINITE, _NAN = 2**31 - 2, 2**31 - 1
@@ -57,10 +59,17 @@ class Registers(Bag):
         )
 
     def result(self, items: pa.Table, groups: int, t: pa.DataType, options: tuple[Any, ...]) -> pa.Array:
-        ranks = np.zeros((groups, 64 - self._precision + 2))
-        np.add.at(ranks, (numbers(items, GROUP), numbers(items, RANK)), 1)
+        starts = ends(numbers(items, GROUP), groups).to_numpy()
+        blocks = range(0, groups, _BLOCK)  # every group takes a row of counts: not all at once
+        found = [self._estimates(items.slice(starts[i], starts[min(i + _BLOCK, groups)] - starts[i]), i, groups) for i in blocks]
+        return as_type(pa.array(np.concatenate([np.empty(0, np.int64), *found])), t)
+
+    def _estimates(self, items: pa.Table, first: int, groups: int) -> Longs:
+        """Of the block of groups that begins with the first."""
+        ranks = np.zeros((min(_BLOCK, groups - first), 64 - self._precision + 2))
+        np.add.at(ranks, (numbers(items, GROUP) - first, numbers(items, RANK)), 1)
         ranks[:, 0] = 2**self._precision - ranks.sum(axis=1)
-        return as_type(pa.array(np.rint(_estimated(ranks)).astype(np.int64)), t)
+        return np.rint(_estimated(ranks)).astype(np.int64)
 
 
 class Buckets(Bag):
@@ -70,7 +79,8 @@ class Buckets(Bag):
     def __init__(self, name: str, error: float) -> None:
         self.name, self.columns = f"__buckets{error!r}_{name}", (name,)
         self.fields = [pa.field(BUCKET, pa.int32()), pa.field(COUNT, pa.int64())]
-        self._error, self._width = error, math.log1p(error) - math.log1p(-error)
+        self._error = error * (1 - 1e-6)  # leaves room for what logarithms round
+        self._width = math.log1p(self._error) - math.log1p(-self._error)
 
     def items(self, rows: pa.Table, groups: Longs) -> pa.Table:
         values = column(rows, self.columns[0]).cast(pa.float64(), safe=False)

@@ -232,7 +232,7 @@ def same(mine: Any, naive: Any) -> bool:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-@settings(max_examples=40)
+@settings(max_examples=30)
 @given(data=st.data(), seed=st.integers(0, 2**32))
 def test_any_cut_and_any_order_of_folding_is_the_definition_over_all_rows(case: Case, data: st.DataObject, seed: int) -> None:
     rows = data.draw(rows_of(case))

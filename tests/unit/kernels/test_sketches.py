@@ -59,7 +59,7 @@ def test_a_quantile_is_within_the_stated_error_of_the_true_one(values: list[Any]
     if math.isnan(true) or math.isinf(true) or true == 0:
         assert mine == true or (math.isnan(mine) and math.isnan(true))
     else:
-        assert abs(mine - true) <= error * abs(true) * (1 + 1e-7) + 5e-324
+        assert abs(mine - true) <= error * abs(true) + 5e-324
 
 
 @pytest.mark.parametrize("t", [pa.int8(), pa.int64(), pa.float32(), pa.decimal128(10, 2), pa.decimal128(38, 0)])
@@ -119,6 +119,16 @@ def test_nans_of_different_bits_are_one_value() -> None:
     odd = np.array([0x7FF8000000000001, 0xFFF8000000000000, 0x7FF8000000000000], np.uint64).view(np.float64)
     for aggregate in (estimated(), Aggregate("a", "distinct", "v", LONG)):
         assert told(aggregate, [pa.array(odd), pa.array(odd)]) == 1
+
+
+def test_many_groups_are_estimated_each_for_itself() -> None:
+    count = 40_000
+    keys = np.repeat(np.arange(count), 3)
+    rows = pa.table({"k": keys, "v": np.where(keys % 2, np.arange(3 * count), keys)})
+    aggregation = Aggregation([estimated()], rows.schema)
+    partials = aggregation.partial(rows, ["k"], {})
+    expected = np.where(partials["k"].to_numpy() % 2, 3, 1)
+    assert (aggregation.results(partials)["a"].to_numpy() == expected).mean() > 0.99
 
 
 def test_the_precision_follows_the_error() -> None:
