@@ -107,7 +107,7 @@ def _print_json(where: "Position", row: dict[str, Any], appended: int, stories: 
             for story in stories
         ],
     }
-    click.echo(orjson.dumps(told, default=_plain).decode())
+    click.echo(orjson.dumps(told).decode())
 
 
 def _print_text(where: "Position", row: dict[str, Any], appended: int, stories: "list[Story]", files: tuple[str, ...]) -> None:
@@ -116,7 +116,7 @@ def _print_text(where: "Position", row: dict[str, Any], appended: int, stories: 
     from penstock.cli.output import safe
     from penstock.core.time import text
 
-    click.echo(safe(f"{where}  {orjson.dumps(row, default=_plain).decode()}"))
+    click.echo(safe(f"{where}  {orjson.dumps(row).decode()}"))
     click.echo(f"appended {text(appended)}")
     for story in stories:
         click.echo(f"\nflow {story.flow}" + (f" ({story.note})" if story.note else ""))
@@ -127,7 +127,3 @@ def _print_text(where: "Position", row: dict[str, Any], appended: int, stories: 
                 click.echo(safe(f"  {'':<{width}}  would have changed it: {'; or '.join(event.changes)}"))
     if not files:
         click.echo("\nhint: give the flow's file too, and the record is followed step by step", err=True)
-
-
-def _plain(value: Any) -> Any:
-    return value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else str(value)

@@ -4,6 +4,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import orjson
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.core.position import Position
@@ -12,7 +14,8 @@ from penstock.engine.assemble import letter_topic
 from penstock.engine.decision import Decisions
 from penstock.engine.program import DEAD, LATE
 from penstock.errors import NotFound
-from penstock.log.port import Log, Topic
+from penstock.log.codec import encode_json
+from penstock.log.port import VALUE, Log, Topic
 
 
 @dataclass(frozen=True)
@@ -46,9 +49,16 @@ def find(topic: Topic, where: Position) -> tuple[dict[str, Any], int]:
         last = f"its last record is {where.topic}/{where.partition}@{end.next - 1}" if end.next else "the partition is empty"
         raise NotFound(f"there is no record {where} yet", last)
     for chunk in topic.read(where.partition, where.offset, where.offset + 1):
-        row = chunk.rows.slice(where.offset - chunk.frame.base, 1).to_pylist()[0]
-        return {name: value for name, value in row.items() if value is not None}, chunk.frame.appended
+        return _shown(topic, chunk.rows.slice(where.offset - chunk.frame.base, 1)), chunk.frame.appended
     raise NotFound(f"record {where} was removed from the log", f"the oldest one still there is {end.first}")
+
+
+def _shown(topic: Topic, row: pa.RecordBatch) -> dict[str, Any]:
+    """The columns of a row as JSON has them; of a raw topic its text."""
+    if topic.spec.schema is None:
+        return {VALUE: row.column(VALUE)[0].as_py().decode("utf-8", "backslashreplace")}
+    shown: dict[str, Any] = orjson.loads(encode_json(pa.Table.from_batches([row]).select(topic.spec.schema.names))[0])
+    return shown
 
 
 def reads(decisions: Decisions, topic: Topic) -> list[str]:

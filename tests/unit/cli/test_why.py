@@ -27,7 +27,7 @@ def file(home: Path, tmp_path: Path) -> str:
 def test_a_late_row_is_told_step_by_step(file: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["why", "views", "0", "3", file]) == 0
     told = capsys.readouterr().out.splitlines()
-    assert told[0].startswith('views/0@3  {"page":"a","ms":20,')
+    assert told[0] == 'views/0@3  {"page":"a","ms":20,"at":"2024-01-15T10:00:08Z"}'
     assert told[1].startswith("appended 20")
     assert told[3] == "flow pages"
     assert told[4].startswith("  views     read in epoch 0, opened ")

@@ -181,6 +181,27 @@ def test_a_record_that_is_not_there_is_not_found(where: Position, what: str, mar
         find(marked.log.topic("views"), where)
 
 
+def test_a_record_of_a_raw_topic_is_shown_as_its_text(flow_test: Start) -> None:
+    t = flow_test(pages())
+    t.topic("views", schema=None)
+    t.send("views", row("00:07"))
+    found, appended = find(t.log.topic("views"), Position("views", 0, 0))
+    assert found == {"value": '{"page":"a","ms":20,"at":"2024-01-15T10:00:07Z"}'}
+    assert appended == t.clock.now()
+
+
+def test_a_record_that_cannot_be_read_is_told_with_its_reason_and_its_letter(flow_test: Start) -> None:
+    t = flow_test(pages())
+    t.topic("views", schema=None)
+    t.send("views", row("00:07"), {**row("00:08"), "ms": "many"})
+    t.catch_up()
+    (dead,) = story(t, 1).events
+    assert dead.fate == "dead"
+    assert "dead: " in dead.text
+    assert "'many'" in dead.text or '"many"' in dead.text
+    assert dead.text.endswith("→ pages.dead/0@0")
+
+
 def test_without_the_program_the_letters_tell_what_was_written_down(marked: FlowTest) -> None:
     topic = marked.log.topic("views")
     told = told_by_letters(marked.log, marked.driver.decisions, topic, Position("views", 0, 2))
