@@ -1,7 +1,7 @@
 """For each row the rows of its key that lie less than so long before it, among the rows that came and those remembered.
 
-What is remembered lies in runs, each sorted by hash and time; so do the rows that came, once sorted. In each of them the rows that
-one looks back upon are one range, found by binary search: what is remembered is never sorted again.
+What is remembered lies before all that came. It lies in runs, each sorted by hash and time; so do the rows that came, once sorted.
+In each of them the rows that one looks back upon are one range, found by binary search: nothing remembered is sorted again.
 """
 
 from collections.abc import Sequence
@@ -40,7 +40,7 @@ class Run(NamedTuple):
 
 
 class Seekers(NamedTuple):
-    """The rows that came, by key and time: numbers that order by both, their own and those of the instants they look back to."""
+    """The rows that came, by key and time; numbers that order by both, their own and those of the instants they look back to."""
 
     keys: Longs
     times: Longs
@@ -86,11 +86,10 @@ def _of_keys(run: pa.Table, known: Hashes) -> Run:
 
 
 def _found(run: Run, times: Longs, seekers: Seekers, size: int, span: int) -> Ranges:
-    """What is remembered lies mostly before all that came, and most of it within reach of all: then there is nothing to search."""
-    code = run.keys * span + times
-    after, before = int(times.max()) > int(seekers.times.min()), int(times.min()) <= int(seekers.times.max()) - size
-    begin = np.searchsorted(code, seekers.back, "right") if before else run.heads[seekers.keys]
-    end = np.searchsorted(code, seekers.code, "right") if after else run.heads[seekers.keys + 1]
+    """Where all of a run lies within reach of all that came, there is nothing to search."""
+    far = int(times.min()) <= int(seekers.times.max()) - size
+    begin = np.searchsorted(run.keys * span + times, seekers.back, "right") if far else run.heads[seekers.keys]
+    end = run.heads[seekers.keys + 1]
     some = np.flatnonzero(end > begin)
     return Ranges(run.rows, some, begin[some], end[some])
 

@@ -124,6 +124,17 @@ def test_peers_count_for_each_other_and_the_far_end_does_not() -> None:
     assert told(ran.rows, "total") == [(0, 1), (1, 3), (10, 14), (10, 14), (10, 16)]
 
 
+@pytest.mark.parametrize(("first", "second"), ["ab", "ba"])
+def test_a_key_does_not_see_another_of_its_hash_behind_its_own_rows(
+    first: str, second: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keyed, "hash64", lambda columns, rows: np.zeros(rows, np.uint64))
+    runner = MemoryRunner(kernel(10, COUNT))
+    runner.epoch([[table([row(2, first), row(3, second)])]], [4])  # in one slot
+    assert told(runner.epoch([[table([row(4, first)])]], [5]).rows, "n") == [(4, 2)]
+    assert told(runner.epoch([[table([row(5, second)])]], [6]).rows, "n") == [(5, 2)]
+
+
 def test_rows_that_wait_can_be_looked_at() -> None:
     runner = MemoryRunner(kernel(10, COUNT), buckets=2)
     runner.epoch([[table([row(1), row(5), row(7, "b")])]], [3])
