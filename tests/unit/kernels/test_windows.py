@@ -12,9 +12,9 @@ import pytest
 from penstock.core.change import HASH, POSITION, TIME, WATERMARK
 from penstock.core.time import FOREVER, NEVER
 from penstock.errors import BadRow
+from penstock.kernels.layouts import Spaced
 from penstock.kernels.memory import MemoryRunner
 from penstock.kernels.port import State
-from penstock.kernels.layouts import Spaced
 from penstock.kernels.windows import WindowKernel
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
