@@ -43,12 +43,13 @@ _SPAN = (_OfTime(FIRST, "min"), _OfTime(LAST, "max"))
 
 @dataclass(frozen=True)
 class Sessions:
-    """What fragments add up to."""
+    """What fragments add up to: sessions, numbered from 0 on by key and time."""
 
-    rows: pa.Table  # one fragment a session, in the order of their numbers
+    firsts: Longs
+    lasts: Longs
     ends: Longs
     keys: Longs  # numbers of their keys; they do not fall
-    of: Longs  # of each fragment given: the number of its session, or -1
+    of: Longs  # of each fragment: the number of its session, or -1
 
 
 class Fragments:
@@ -80,36 +81,35 @@ class Fragments:
         hashes = hash64([partial[name] for name in self.by], partial.num_rows)
         return partial.append_column(HASH, pa.array(hashes)).select(self.schema.names)
 
-    def together(self, pieces: Sequence[pa.Table]) -> pa.Table:
-        """As few fragments as mean the same."""
-        fragments = pa.concat_tables([self.schema.empty_table(), *pieces])
+    def together(self, pieces: Sequence[pa.Table], worth: int = 1) -> pa.Table:
+        """As few fragments as mean the same; or as they are, unless so many times fewer would do."""
+        fragments = whole(pieces) if pieces else self.schema.empty_table()
         if fragments.num_rows < 2:
             return fragments
         keys, firsts, lasts = key_numbers(fragments, self.by), numbers(fragments, FIRST), numbers(fragments, LAST)
         chains = alike(keys, firsts) if self.longest is not None else chained(keys, firsts, lasts, self.gap)
-        if len(chains.firsts) == len(firsts):
+        if len(chains.firsts) == len(firsts) or len(chains.firsts) * worth > len(firsts):
             return fragments
-        return self.folded(fragments, chains.numbers, chains.firsts, chains.lasts)
+        return self.folded(fragments, chains.numbers, chains.firsts, chains.lasts)[0]
 
     def sessions(self, fragments: pa.Table, since: int) -> Sessions:
         """The sessions that end after `since`, complete or not."""
         if not fragments.num_rows:
-            return Sessions(fragments, _NONE, _NONE, _NONE)
+            return Sessions(_NONE, _NONE, _NONE, _NONE, _NONE)
         chains, ends = self._chains(fragments)
         lives = ends > since
         of = np.where(lives, np.cumsum(lives) - 1, -1)[chains.numbers]
-        mine = of >= 0
-        taken = fragments if mine.all() else fragments.filter(pa.array(mine))
-        rows = self.folded(taken, of[mine], chains.firsts[lives], chains.lasts[lives])
-        return Sessions(rows, ends[lives], chains.keys[lives], of)
+        return Sessions(chains.firsts[lives], chains.lasts[lives], ends[lives], chains.keys[lives], of)
 
-    def folded(self, fragments: pa.Table, of: Longs, firsts: Longs, lasts: Longs) -> pa.Table:
-        """The fragments as one for each session that they are of, as long as the session, in the order of their numbers."""
+    def folded(self, fragments: pa.Table, of: Longs, firsts: Longs, lasts: Longs) -> tuple[pa.Table, Longs]:
+        """The fragments as one for each session that they are of, as long as the session; and the number of the session of each."""
         fragments = _replaced(_replaced(fragments, FIRST, firsts[of]), LAST, lasts[of])
+        if np.bincount(of).max(initial=0) < 2:
+            return fragments, of
         numbered = fragments.append_column(_SESSION, pa.array(of))
         more = corrections.folding() if self._told else ()
         folded = self.aggregation.fold(numbered, [_SESSION], [*self.by, FIRST, LAST, HASH], more)
-        return folded.take(pa.array(np.argsort(numbers(folded, _SESSION)))).drop_columns([_SESSION])
+        return folded.drop_columns([_SESSION]), numbers(folded, _SESSION)
 
     def _chains(self, fragments: pa.Table) -> tuple[Chains, Longs]:
         keys, firsts, lasts = key_numbers(fragments, self.by), numbers(fragments, FIRST), numbers(fragments, LAST)
@@ -118,6 +118,11 @@ class Fragments:
             return chains, chains.lasts + self.gap
         chains = cut(keys, firsts, self.gap, self.longest)
         return chains, np.minimum(chains.lasts + self.gap, chains.firsts + self.longest)
+
+
+def whole(pieces: Sequence[pa.Table]) -> pa.Table:
+    """Tables as one, each column in one piece."""
+    return (pieces[0] if len(pieces) == 1 else pa.concat_tables(pieces)).combine_chunks()
 
 
 def _replaced(table: pa.Table, name: str, values: Longs) -> pa.Table:

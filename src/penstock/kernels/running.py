@@ -14,9 +14,9 @@ from penstock.core.time import FOREVER, NEVER, micros
 from penstock.kernels.aggregates import Aggregate
 from penstock.kernels.changes import SENT, net_changes, newest, newest_of_all, touched
 from penstock.kernels.filed import Filed
-from penstock.kernels.fragments import LAST, Fragments, Sessions
+from penstock.kernels.fragments import LAST, Fragments
 from penstock.kernels.port import Changes, Prepared, State, Stepped
-from penstock.kernels.session_state import END, SessionState, Stretch
+from penstock.kernels.session_state import END, Looked, SessionState, Stretch, distinct
 from penstock.kernels.tables import as_type, column, numbers, sorted_by_hash
 from penstock.kernels.windows import OPEN
 
@@ -42,7 +42,7 @@ class RunningKernel:
 
     def step(self, state: State, rows: Sequence[pa.Table | None], frontiers: Sequence[int]) -> Stepped:
         new = self._fragments.together([rows[0]] if rows[0] is not None else [])
-        hashes = np.unique(numbers(new, HASH))
+        hashes = distinct([numbers(new, HASH)])
         partials = self._fragments.together([new, *touched(state.runs(OPEN, 0), hashes)])
         sent = newest(touched(state.runs(SENT, 0), hashes), self._name)
         out, run = net_changes(sent, self._results(partials), self._name, self._output.names)
@@ -95,22 +95,22 @@ class KeptKernel(RunningKernel):
         new = self._fragments.together([rows[0]] if rows[0] is not None else [])
         stretch = Stretch(state.frontiers[0] if state.frontiers else NEVER, frontiers[0])
         silent = self._state.concerned(state, new, stretch, [2 * self._keep])
-        looked = self._state.look(state, new, stretch, np.union1d(silent, numbers(new, HASH)))
+        looked = self._state.look(state, new, stretch, distinct([silent, numbers(new, HASH)]))
         changes = self._state.changes(state, new, looked, stretch)
         sent = self._sent.of(state, looked.hashes, stretch.before)
-        out = self._sent.change(changes, sent, self._shown(looked.sessions, stretch.now), None, stretch.now)
+        out = self._sent.change(changes, sent, self._shown(looked, stretch.now), None, stretch.now)
         changes.drop |= self._sent.drop(state, stretch.now)
         return Stepped(out, changes)
 
     def merge(self, table: str, runs: Sequence[pa.Table]) -> pa.Table:
         return self._sent.merge(runs) if table == SENT else self._state.merge(table, runs)
 
-    def _shown(self, sessions: Sessions, now: int) -> pa.Table:
+    def _shown(self, looked: Looked, now: int) -> pa.Table:
         """The newest session of each key, if it is not over."""
+        sessions = looked.sessions
         newest_ = np.append(sessions.keys[1:] != sessions.keys[:-1], True)[: len(sessions.keys)]
-        shown = newest_ & ~self._state.dead(sessions.ends, now)
-        rows = self._results(sessions.rows.filter(pa.array(shown)))
-        return rows.append_column(END, pa.array(sessions.ends[shown]))
+        partials, which = self._state.rows(looked, newest_ & ~self._state.dead(sessions.ends, now))
+        return self._results(partials).append_column(END, pa.array(sessions.ends[which]))
 
 
 class Definition(Protocol):

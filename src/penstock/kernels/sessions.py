@@ -21,10 +21,10 @@ from penstock.kernels.aggregates import Aggregate
 from penstock.kernels.aggregation import frame_of
 from penstock.kernels.changes import SENT
 from penstock.kernels.filed import Filed
-from penstock.kernels.fragments import FIRST, Fragments, Sessions
+from penstock.kernels.fragments import FIRST, Fragments, whole
 from penstock.kernels.judging import late_for_instant
 from penstock.kernels.port import Prepared, State, Stepped
-from penstock.kernels.session_state import END, Looked, SessionState, Stretch
+from penstock.kernels.session_state import END, Looked, SessionState, Stretch, distinct
 from penstock.kernels.tables import as_type, column, numbers
 from penstock.kernels.windows import START, Late
 
@@ -55,6 +55,8 @@ class SessionKernel:
         self._state = SessionState(self._fragments, self._allowed, slot_us)
         values = [name for name in output_schema.names if name != "cause"]
         self._sent = Filed([*self._by, START], values, self._state.width, self._allowed)
+        made = [(TIME, pa.int64()), (WATERMARK, pa.int64()), (POSITION, pa.binary())]
+        self._nothing = pa.schema([*output_schema, *made]).empty_table()
         self._due = [] if self._updates else [d for d in (self._fragments.gap, longest) if d is not None]
 
     def prepare(self, port: int, rows: pa.Table) -> Prepared:
@@ -63,7 +65,7 @@ class SessionKernel:
         if WATERMARK in rows.column_names:
             behind = late_for_instant(numbers(rows, TIME), numbers(rows, WATERMARK))
         if not behind.any():
-            return Prepared(self._fragments.together([self._of_rows(rows)]), None, +Counter({"on time": rows.num_rows}))
+            return Prepared(self._shortened([self._of_rows(rows)]), None, +Counter({"on time": rows.num_rows}))
         corrects = np.zeros(rows.num_rows, np.bool_)
         if self._corrects:
             corrects = behind & (numbers(rows, TIME) + self._allowed >= numbers(rows, WATERMARK))
@@ -73,23 +75,21 @@ class SessionKernel:
         kinds = ("on time", "corrected", "ignored" if self._late == "ignore" else "diverted")
         fates = Counter(dict(zip(kinds, counts, strict=True)))
         diverted = rows.filter(pa.array(refused)) if counts[2] and self._late != "ignore" else None
-        return Prepared(self._fragments.together(pieces), diverted, +fates)
+        return Prepared(self._shortened(pieces), diverted, +fates)
 
     def step(self, state: State, rows: Sequence[pa.Table | None], frontiers: Sequence[int]) -> Stepped:
-        new = self._fragments.together([rows[0]] if rows[0] is not None else [])
+        new = self._shortened([rows[0]] if rows[0] is not None else [])
         stretch = Stretch(state.frontiers[0] if state.frontiers else NEVER, frontiers[0])
         ticked = self._early is not None and state.ticked(self._early)
         looked = self._state.look(state, new, stretch, self._hashes(state, new, stretch, everything=ticked))
         changes = self._state.changes(state, new, looked, stretch)
-        sessions = looked.sessions
+        ends = looked.sessions.ends
         if not self._updating:
-            due = stretch.reached(sessions.ends, 0)
-            return Stepped(self._results(sessions.rows.filter(pa.array(due)), sessions.ends[due]), changes)
-        shown = np.ones(len(sessions.ends), np.bool_) if self._updates or ticked else sessions.ends <= stretch.now
+            return Stepped(self._results(*self._chosen(looked, stretch.reached(ends, 0))), changes)
+        shown = np.ones(len(ends), np.bool_) if self._updates or ticked else ends <= stretch.now
         sent = self._sent.of(state, looked.hashes, stretch.before)
-        wanted = self._wanted(looked, shown, sent)
-        there = self._there(sessions) if self._early is not None and not ticked else None
-        out = self._sent.change(changes, sent, wanted, there, stretch.now)
+        there = self._there(looked) if self._early is not None and not ticked else None
+        out = self._sent.change(changes, sent, self._wanted(looked, shown, sent), there, stretch.now)
         changes.drop |= self._sent.drop(state, stretch.now)
         return Stepped(out.drop_columns([START]), changes)
 
@@ -102,40 +102,52 @@ class SessionKernel:
     def open_rows(self, state: State) -> pa.Table | None:
         before, none = state.frontiers[0] if state.frontiers else NEVER, self._fragments.schema.empty_table()
         stretch = Stretch(before, before)
-        sessions = self._state.look(state, none, stretch, self._state.everything(state, none)).sessions
-        open_ = sessions.ends > before
-        return self._results(sessions.rows.filter(pa.array(open_)), sessions.ends[open_])
+        looked = self._state.look(state, none, stretch, self._state.everything(state, none))
+        return self._results(*self._chosen(looked, looked.sessions.ends > before))
 
     def _of_rows(self, rows: pa.Table, *, late: bool = False) -> pa.Table:
         return self._fragments.of_rows(rows, late=late) if rows.num_rows else self._fragments.schema.empty_table()
+
+    def _shortened(self, pieces: Sequence[pa.Table]) -> pa.Table:
+        """Fragments brought together where that makes them much fewer. Instants mostly are what they are."""
+        if self._fragments.longest is not None:
+            return whole(pieces) if pieces else self._fragments.schema.empty_table()
+        return self._fragments.together(pieces, worth=2)
 
     def _hashes(self, state: State, new: pa.Table, stretch: Stretch, *, everything: bool) -> Hashes:
         """Of the keys to look at."""
         if everything:
             return self._state.everything(state, new)
         due = self._state.concerned(state, new, stretch, self._due)
-        return np.union1d(due, numbers(new, HASH)) if self._updating else due
+        return distinct([due, numbers(new, HASH)]) if self._updating else due
+
+    def _chosen(self, looked: Looked, chosen: Mask) -> tuple[pa.Table, Longs]:
+        """Partial results of the chosen sessions, and their ends."""
+        partials, which = self._state.rows(looked, chosen)
+        return partials, looked.sessions.ends[which]
 
     def _wanted(self, looked: Looked, shown: Mask, sent: pa.Table | None) -> pa.Table:
         """The rows to be shown, as they are compared with what was sent."""
-        sessions = looked.sessions
-        partials, ends = sessions.rows.filter(pa.array(shown)), sessions.ends[shown]
+        partials, which = self._state.rows(looked, shown)
+        ends = looked.sessions.ends[which]
         rows = self._results(partials, ends)
         rows = rows.append_column(START, partials[FIRST]).append_column(END, pa.array(ends)).append_column(HASH, partials[HASH])
         if self._corrects:
-            causes = self._causes(looked, partials, shown, self._sent.revisions(sent, rows))
+            causes = self._causes(looked, partials, which, self._sent.revisions(sent, rows))
             rows = rows.set_column(rows.column_names.index("cause"), "cause", causes)
         return rows
 
-    def _causes(self, looked: Looked, partials: pa.Table, shown: Mask, known: Longs) -> pa.Array:
+    def _causes(self, looked: Looked, partials: pa.Table, which: Longs, known: Longs) -> pa.Array:
         """Which late rows came since a session was sent; all of its late rows where it is not known which they were: it was not
         sent when some came, or it was made of two."""
+        total = numbers(partials, corrections.LATE)
+        told = np.flatnonzero(total > np.maximum(known, 0))
+        if not len(told):
+            return pa.nulls(len(total), corrections.TYPE)
         mine = looked.fresh & (looked.sessions.of >= 0)
         came = frame_of(looked.fragments.select([corrections.LATE, corrections.CAUSE]).filter(pa.array(mine)))
         fresh = came.group_by(pl.Series(_NUMBER, looked.sessions.of[mine])).agg(corrections.folding())
-        total = numbers(partials, corrections.LATE)
-        told = np.flatnonzero(total > np.maximum(known, 0))
-        wanted = pl.DataFrame({_NUMBER: np.flatnonzero(shown)[told]})
+        wanted = pl.DataFrame({_NUMBER: which[told]})
         found = wanted.join(fresh, on=_NUMBER, how="left", maintain_order="left")
         new = known[told] + found[corrections.LATE].fill_null(0).to_numpy()
         since = np.where(new == total[told], known[told], -1)
@@ -145,11 +157,15 @@ class SessionKernel:
         at[told] = np.arange(len(told))
         return causes.take(pa.array(at, mask=at < 0))
 
-    def _there(self, sessions: Sessions) -> pa.Table:
-        names = sessions.rows.select([*self._by, FIRST]).rename_columns([*self._by, START])
-        return names.append_column(END, pa.array(sessions.ends))
+    def _there(self, looked: Looked) -> pa.Table:
+        """Names and ends of all sessions."""
+        sessions = looked.sessions
+        names, _ = self._state.names(looked, np.ones(len(sessions.ends), np.bool_))
+        return names.append_column(START, pa.array(sessions.firsts)).append_column(END, pa.array(sessions.ends))
 
     def _results(self, partials: pa.Table, ends: Longs) -> pa.Table:
+        if not len(ends):
+            return self._nothing
         starts = numbers(partials, FIRST)
         made: dict[str, Any] = {"window_start": pa.array(starts), "window_end": pa.array(ends)}
         made["revision"] = column(partials, corrections.LATE) if self._corrects else pa.array(np.zeros(len(ends), np.int64))
@@ -159,7 +175,7 @@ class SessionKernel:
         columns = {f.name: as_type(made[f.name], f.type) for f in self._output}
         columns |= {TIME: pa.array(ends - 1), WATERMARK: pa.array(np.full(len(ends), NEVER))}
         columns[POSITION] = window_positions([column(partials, name) for name in self._by], starts)
-        return pa.table(columns)
+        return pa.table(columns, schema=self._nothing.schema)
 
 
 class Definition(Protocol):

@@ -1,0 +1,109 @@
+"""Running aggregates: one row per key, kept up to date, whatever the cut."""
+
+import random
+from collections import Counter
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from penstock.core.change import OP, POSITION, TIME, WATERMARK, Op
+from penstock.core.hashing import hash64
+from penstock.core.position import window_positions
+from penstock.core.time import FOREVER, NEVER
+from penstock.kernels import fragments
+from penstock.kernels.families import kernel_of
+from penstock.kernels.memory import MemoryRunner
+from penstock.kernels.running import KeptKernel, RunningKernel
+from unit.kernels.cutting import (
+    AGGREGATES,
+    SCHEMA,
+    Agg,
+    Log,
+    Row,
+    a_log,
+    aggregated,
+    counted,
+    few_hashes,
+    in_one_epoch,
+    run_anyhow,
+    table,
+)
+from unit.kernels.sending import folded
+
+FEW = tuple(a for a in AGGREGATES if a.name in ("n", "high"))
+MICRO = timedelta(microseconds=1)
+
+
+@dataclass(frozen=True)
+class Running:
+    keep: timedelta | None = None
+    aggregates: tuple[Agg, ...] = FEW
+    by: tuple[str, ...] = ("k",)
+
+
+def output(running: Running) -> pa.Schema:
+    return pa.schema([*((k, SCHEMA.field(k).type) for k in running.by), *((a.name, a.type) for a in running.aggregates)])
+
+
+def kernel(running: Running, slot: int = 3) -> RunningKernel:
+    if running.keep is None:
+        return RunningKernel(running, SCHEMA, output(running))
+    return KeptKernel(running, SCHEMA, output(running), running.keep // MICRO, slot_us=slot)
+
+
+def shown(rows: list[Row], running: Running) -> dict[str, Any]:
+    keys = [pa.array([getattr(rows[0], name)], pa.string()) for name in running.by]
+    position = window_positions(keys, pa.array([0]).to_numpy())[0].as_py()
+    made = {TIME: max(r.t for r in rows), WATERMARK: NEVER, POSITION: position}
+    values = aggregated(rows)
+    return {n: getattr(rows[0], n) for n in running.by} | {a.name: values[a.name] for a in running.aggregates} | made
+
+
+def too_old(row: Row, running: Running) -> bool:
+    return running.keep is not None and row.t + running.keep // MICRO <= row.W
+
+
+def specified(log: Log, running: Running, frontier: int) -> list[dict[str, Any]]:
+    """By definition: all rows of a key; with keep, those since it was last silent for so long, unless it still is."""
+    out = []
+    for key in {tuple(getattr(r, name) for name in running.by) for r in log.rows}:
+        mine = [r for r in log.rows if tuple(getattr(r, name) for name in running.by) == key and not too_old(r, running)]
+        rows = sorted(mine, key=lambda r: r.order)
+        if running.keep is not None:
+            keep = running.keep // MICRO
+            begins = [i for i in range(len(rows)) if i == 0 or rows[i].t - rows[i - 1].t >= keep]
+            rows = rows[begins[-1] :] if rows and rows[-1].t + 2 * keep > frontier else []
+        if rows:
+            out.append(shown(rows, running))
+    return out
+
+
+def hold(log: Log, running: Running, made: RunningKernel, rng: random.Random, seed: int) -> None:
+    drain = rng.random() < 0.3
+    out, once = run_anyhow(made, log, rng, drain=drain), in_one_epoch(made, log, drain=drain)
+    told = [TIME]  # a row is sent when its values change, not when its time does
+    expected = counted([{n: v for n, v in row.items() if n not in told} for row in specified(log, running, out.frontier)])
+    assert counted(folded(once, [POSITION], told)) == expected, seed
+    assert counted(folded(out, [POSITION], told)) == expected, seed
+    fates = Counter("too old" if too_old(r, running) else "passed" for r in log.rows)
+    assert out.fates == once.fates == fates, seed
+
+
+@pytest.mark.parametrize("block", range(10))
+def test_any_cut_shows_every_key_over_all_its_rows(block: int) -> None:
+    for seed in range(block * 50, block * 50 + 50):
+        rng = random.Random(seed)
+        running = Running(None, rng.choice((FEW, AGGREGATES)), rng.choice((("k",), ("k", "s"), ())))
+        hold(a_log(rng), running, kernel(running), rng, seed)
+
+
+@pytest.mark.parametrize("block", range(10))
+def test_any_cut_shows_a_key_that_is_kept_since_it_was_last_silent(block: int) -> None:
+    for seed in range(block * 50, block * 50 + 50):
+        rng = random.Random(seed)
+        keep = rng.choice((1, 2, 3, 5, 8, 40)) * MICRO
+        running = Running(keep, rng.choice((FEW, FEW, AGGREGATES)), rng.choice((("k",), ("k",), ("k", "s"), ())))
+        hold(a_log(rng), running, kernel(running, rng.choice((1, 2, 7, 50))), rng, seed)
