@@ -101,11 +101,21 @@ def _extent(step: plan.Aggregating) -> Iterator[tuple[str, str]]:
 
 def _source(source: plan.Source) -> Iterator[tuple[str, str]]:
     yield "topic", source.topic
-    yield "time", source.time or "as the topic gives it"
+    yield "time", _time(source)
     if source.lateness is not None:
         yield "lateness", f"{duration_text(source.lateness)}, idle after {duration_text(source.idle)}"
+    if source.delay is not None:
+        yield "delay", f"{duration_text(source.delay)} behind the clock, when read to its end"
     if source.key:
         yield "key", ", ".join(source.key)
+
+
+def _time(source: plan.Source) -> str:
+    clock = source.clock
+    if clock:
+        named = f"{clock.received or 'append time'} - {clock.sent} by {', '.join(clock.by)}"
+        return f"{clock.happened} + least {named} within {duration_text(clock.span)}"
+    return "append time" if source.append else source.time or "as the topic gives it"
 
 
 def _where_it_runs(e: Expression) -> str:

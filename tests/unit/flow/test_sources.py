@@ -5,6 +5,7 @@ from datetime import timedelta
 import pytest
 
 from penstock import Tumbling, agg
+from penstock.flow.explain import as_text
 from penstock.flow.topics import TopicFacts
 
 DDL = "user_id long, amount double, at timestamp, sent timestamp"
@@ -131,3 +132,11 @@ def test_a_topic_that_a_flow_wrote_has_its_time(shop, refused, stream, fix, said
     events = shop.flow.stream("events", DDL, **stream)
     judged(events.clock_fix(**fix) if fix else events)
     assert refused(topics=WRITTEN).startswith(said)
+
+
+def test_a_plan_shows_where_the_time_comes_from(shop):
+    shop.flow.stream("events", DDL, time="append", delay="5 seconds").view("events")
+    shop.flow.stream("readings", DDL, lateness="1 second").clock_fix(**FIX).view("readings")
+    shown = as_text(shop.plan())
+    assert "  time     append time\n  lateness 0 seconds, idle after 30 seconds\n  delay    5 seconds behind the clock" in shown
+    assert "  time     at + least append time - sent by user_id within 1 hour\n" in shown
