@@ -7,11 +7,7 @@ import click
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from penstock.engine.program import Program
-    from penstock.engine.whatif import Tried
-
 UNHEALTHY = 4
-_SHARES = (("99 %", 0.99), ("99.9 %", 0.999), ("100 %", 1.0))
 
 
 @click.command()
@@ -40,7 +36,9 @@ def fates(flow: str, lateness: str | None, output: str | None) -> int:
 
     if lateness is None:
         return _books(find_home(), flow, output)
-    _what_if(find_home(), flow, lateness, output)
+    from penstock.cli.fates_whatif import print_what_if
+
+    print_what_if(find_home(), flow, lateness, output)
     return 0
 
 
@@ -82,61 +80,3 @@ def _lines(name: str, books: Any, wrong: dict[str, Any]) -> list[dict[str, Any]]
         | {"balanced": step not in wrong and f"{step}{BY_WINDOW}" not in wrong}
         for step, counts in books.items()
     ]
-
-
-def _what_if(home: "Path", flow: str, lateness: str, output: str | None) -> None:
-    import pyarrow as pa
-
-    from penstock.cli.load import load_flows
-    from penstock.cli.output import print_table
-    from penstock.core.time import duration, micros
-    from penstock.engine.decision import Decisions
-    from penstock.engine.following import marks_of, programs
-    from penstock.engine.whatif import what_if
-    from penstock.errors import BadInput
-    from penstock.storage.local import LocalStorage
-
-    other = micros(duration(lateness, "lateness"))
-    if not flow.endswith(".py"):
-        raise BadInput(
-            "--lateness needs the flow's program", hint=f'give its file: penstock fates {flow}.py --lateness "{lateness}"'
-        )
-    for program, log in programs(home, load_flows([flow])):
-        name = program.plan.flow
-        marks = marks_of(Decisions(LocalStorage(str(home / "flows" / name)), name))
-        topics = {spec.topic: log.topic(spec.topic) for spec in program.sources.values() if spec.there}
-        tried = what_if(program, topics, marks, other)
-        rows = [line for t in tried for line in _tried(program, t, other)]
-        if not rows:
-            click.echo(f"flow {name}: no step judges rows of a stream that is there", err=True)
-            continue
-        print_table(pa.Table.from_pylist(rows), output)
-        for t in tried:
-            _remarks(t)
-
-
-def _tried(program: "Program", tried: "Tried", other: int) -> list[dict[str, Any]]:
-    """Two lines for a step: as it is, and as it would be."""
-    from datetime import timedelta
-
-    from penstock.core.time import duration_text
-    from penstock.engine.disorder import rounded_text
-
-    own = {program.sources[s].lateness for s in tried.sources}
-    known = " / ".join(duration_text(timedelta(microseconds=us)) for us in sorted(us for us in own if us is not None))
-    settings = [("now", known or "by marks", tried.own)]
-    settings.append(("what if", duration_text(timedelta(microseconds=other)), tried.other))
-    least = {f"keeps {words}": rounded_text(tried.keeping(share)) for words, share in _SHARES}
-    return [
-        {"flow": program.plan.flow, "step": tried.step, "setting": word, "lateness": lateness}
-        | {fate: fates[fate] for fate in ("on time", "corrected", "late", "outside")}
-        | least
-        for word, lateness, fates in settings
-    ]
-
-
-def _remarks(tried: "Tried") -> None:
-    if tried.late_by_mark:
-        click.echo(f"{tried.step}: {tried.late_by_mark:,} are late whatever the lateness: a mark stands before them", err=True)
-    for step in dict.fromkeys(tried.spark):
-        click.echo(f"{tried.step}: what comes through {step} is not counted: only Spark SQL can evaluate it", err=True)

@@ -58,24 +58,14 @@ class Judge:
             return np.zeros(len(ends), np.bool_)
         return self.on_time(ends + np.int64(self.allowed), at)
 
-    def fates(self, times: Times, at: Times) -> Fates:
-        """How many pairs are on time, corrected and late; and how many rows are in no window."""
-        rows, _, ends = self.pairs(times)
-        on_time = self.on_time(ends, at[rows])
-        corrected = ~on_time & self.corrects(ends, at[rows])
-        late = len(rows) - int(on_time.sum()) - int(corrected.sum())
-        return Counter(
-            {
-                "on time": int(on_time.sum()),
-                "corrected": int(corrected.sum()),
-                "late": late,
-                "outside": len(times) - len(np.unique(rows)),
-            }
-        )
+    def fates(self, ends: Times, at: Times) -> Fates:
+        """How many pairs are on time, corrected and late."""
+        on_time = self.on_time(ends, at)
+        taken = int(np.count_nonzero(on_time))
+        corrected = int(np.count_nonzero(~on_time & self.corrects(ends, at))) if self.late == "correct" else 0
+        return Counter({"on time": taken, "corrected": corrected, "late": len(ends) - taken - corrected})
 
-    def needed(self, times: Times, of: Moved) -> Times:
+    def needed(self, ends: Times, of: Moved) -> Times:
         """Per pair, the least lateness with which it is on time; 0: any; FOREVER: none, for a mark calls it late."""
-        rows, _, ends = self.pairs(times)
-        of = of.take(rows)
         least = np.maximum(of.moved - ends + (1 if self.layout else 0), 0)
         return np.where(self.on_time(ends, of.marked), least, FOREVER)

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
@@ -32,11 +33,15 @@ class Tried:
 
     def add(self, judge: Judge, rows: pa.Table, of: Moved, own: int | None, other: int) -> None:
         times = times_of(rows)
-        self.own.update(judge.fates(times, of.watermark(own)))
-        self.other.update(judge.fates(times, of.watermark(None if own is None else other)))
-        needed = judge.needed(times, of)
-        self.late_by_mark += int((needed == FOREVER).sum())
-        self._needed.append(np.sort(needed[(needed > 0) & (needed < FOREVER)]))
+        numbers, _, ends = judge.pairs(times)
+        of = of.take(numbers)
+        outside = judge.layout.outside(times) if judge.layout else None
+        for fates, lateness in ((self.own, own), (self.other, None if own is None else other)):
+            fates.update(judge.fates(ends, of.watermark(lateness)))
+            fates["outside"] += 0 if outside is None else int(np.count_nonzero(outside))
+        needed = judge.needed(ends, of)
+        self.late_by_mark += int(np.count_nonzero(needed == FOREVER))
+        self._needed.append(needed[(needed > 0) & (needed < FOREVER)])
 
     @property
     def pairs(self) -> int:
@@ -45,8 +50,11 @@ class Tried:
 
     def keeping(self, share: float) -> int:
         """The least lateness, in microseconds, that keeps this share of what a lateness can keep."""
-        needed = np.sort(np.concatenate([np.empty(0, np.int64), *self._needed]))
-        return least_keeping(needed, self.pairs - self.late_by_mark, share)
+        return least_keeping(self._sorted, self.pairs - self.late_by_mark, share)
+
+    @cached_property
+    def _sorted(self) -> Times:
+        return np.sort(np.concatenate([np.empty(0, np.int64), *self._needed]))
 
 
 def what_if(program: Program, topics: Mapping[str, Topic], marks: Iterable[EngineMark], lateness: int) -> list[Tried]:

@@ -72,6 +72,14 @@ def test_another_lateness_is_shown_beside_the_flows_own(home: Path, tmp_path: Pa
     assert "per_page: 2 are late whatever the lateness: a mark stands before them" in shown.err
 
 
+def test_on_a_terminal_it_is_short(home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["fates", flow_file(tmp_path), "--lateness", "1 minute", "--output", "table"]) == 0
+    told = capsys.readouterr().out
+    assert "flow pages" in told
+    assert "corrected" not in told
+    assert told.splitlines()[-1] == "per_page keeps 99 % with 0 seconds · 99.9 % with 0 seconds · 100 % with 0 seconds"
+
+
 def test_another_lateness_needs_the_flows_file(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["fates", "pages", "--lateness", "30 seconds"]) == 2
     assert 'give its file: penstock fates pages.py --lateness "30 seconds"' in capsys.readouterr().err
