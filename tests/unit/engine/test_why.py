@@ -4,16 +4,24 @@ import random
 from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
-from penstock import Count, Flow, FlowTest, Hopping, Session, Sliding, Tumbling, agg
+from faults import engine_shop
+from penstock import Count, Flow, FlowTest, Hopping, Schema, Session, Sliding, Tumbling, agg
 from penstock.core.position import Position
+from penstock.engine.following import programs
+from penstock.engine.inspect import decisions_of
+from penstock.engine.program import lower
 from penstock.engine.progress import balance
+from penstock.engine.whatif import what_if
 from penstock.engine.whereabouts import Event, Story, find, told_by_letters
 from penstock.engine.why import Followed
 from penstock.errors import NotFound
+from penstock.flow.resolve import resolve
 
 Start = Callable[..., FlowTest]
 START = datetime(2024, 1, 15, 10, tzinfo=UTC)
@@ -264,6 +272,47 @@ def test_told_of_every_record_it_adds_up_to_the_books(kind: str, flow_test: Star
     assert told == books
     assert all(rows == known for _, rows, known in balance(t.fates()))
     assert ("slow", "filtered") in told
+
+
+def test_two_flows_of_a_home_that_was_drained_add_up_to_their_books(tmp_path: Path) -> None:
+    engine_shop.fill(tmp_path, engine_shop.make_input(60))
+    engine_shop.drain(tmp_path)
+    for make in (engine_shop.shop, engine_shop.report):
+        ((program, log),) = programs(tmp_path, [make()])
+        decisions = decisions_of(tmp_path, program.plan.flow)
+        told: Counter[tuple[str, str]] = Counter()
+        for topic in {spec.topic for spec in program.sources.values()}:
+            for partition, end in log.topic(topic).ends().items():
+                for offset in range(end.next):
+                    events = Followed(program, log, decisions, Position(topic, partition, offset)).story().events
+                    told.update((e.step, e.fate) for e in events if e.fate in FATES)
+        last = decisions.last()
+        assert last
+        assert told == Counter({(s, f): n for s, counts in last.fates.items() for f, n in counts.items() if f in FATES and n})
+
+
+class Booleans:
+    """Stands in for Spark's analysis: every expression is a condition."""
+
+    def type_of(self, sql: str, schema: Schema) -> pa.DataType:
+        return pa.bool_()
+
+
+def test_what_only_spark_can_evaluate_is_not_followed_and_that_is_said(flow_test: Start) -> None:
+    t = flow_test(pages())
+    t.send("views", row("00:07"))
+    t.catch_up()
+    flow = Flow("pages")
+    views = flow.stream("views", PAGES, time="at", lateness="2 seconds")
+    only_spark = views.where("page rlike 'a+'", name="matching")
+    only_spark.window(Tumbling("5 seconds"), by="page").agg(n=agg.count(), name="per_page").view("per_page")
+    program = lower(resolve(flow, Booleans()), {"views": t.log.topic("views")})
+    told = Followed(program, t.log, t.driver.decisions, Position("views", 0, 0)).story()
+    assert told.events[-1].text == "evaluated by Spark SQL, not followed"
+    assert told.note is not None
+    assert "its file has changed since it last ran" in told.note
+    (tried,) = what_if(program, {"views": t.log.topic("views")}, [], 0)
+    assert (tried.spark, tried.pairs) == (["matching"], 0)
 
 
 def fill(t: FlowTest, rng: random.Random) -> None:
