@@ -225,11 +225,11 @@ class One:
             chosen = next(iter(cuts.values())) if self.number else cuts[source]
             return int(min(there, chosen.counts[partition]))
 
-        self.start().epoch(Wish(cut=rows))
+        self.start().epoch(Wish(cut=rows, tick=0))
         self.note()
 
     def until_quiet(self) -> None:
-        while self.start().epoch(Wish()):
+        while self.start().epoch(Wish(tick=0)):
             self.note()
 
     def note(self) -> None:

@@ -12,7 +12,7 @@ from penstock.engine.source import SourceSpec
 from penstock.errors import Mismatch, NotFound, OffsetGone
 from penstock.log.port import End, Frame, Log, Topic
 
-TICK = 1_000_000  # microseconds between two epochs that have nothing but time to bring along
+TICK = 1_000_000  # microseconds that the clock's marks in a partition lie apart, at least: each costs an epoch, or a line on disk
 
 Cut = Callable[[str, int, int], int]  # (source, partition, rows there) -> rows to take: how tests cut within frames
 
@@ -25,6 +25,7 @@ class Wish:
     stops: Mapping[tuple[str, int], int] = field(default_factory=dict)  # catch-up: read no further
     end: bool = False  # mark every input +∞
     cut: Cut | None = None
+    tick: int = TICK
 
     @property
     def lives(self) -> bool:
@@ -94,8 +95,9 @@ def open_epoch(program: Program, log: Log, last: Decision | None, clock: int, wi
         marks += new_marks
     start = {(p.spec.step, p.number): (p.state.next, p.state) for p in partitions}
     behind = _choose(partitions, wish)
-    if _time_counts(program, last, clock, wish, read=any(p.state.next > start[p.spec.step, p.number][0] for p in partitions)):
-        marks += _delayed(partitions, clock)
+    read = any(p.state.next > start[p.spec.step, p.number][0] for p in partitions)
+    if read or (wish.lives and _waited_for(program, last)):
+        marks += _delayed(partitions, clock, wish.tick)
     after = {name: _after(states[name], [p for p in partitions if p.spec.step == name]) for name in states}
     used = {name: source.used for name, source in after.items()}
     return Opened(
@@ -212,23 +214,23 @@ def _choose_within(partitions: list[_Partition], cut: Cut) -> int:
     return behind
 
 
-def _time_counts(program: Program, last: Decision | None, clock: int, wish: Wish, *, read: bool) -> bool:
-    """Whether the clock may bring time along: with rows always; without, now and then, and only where something can come of it."""
-    if read:
+def _waited_for(program: Program, last: Decision | None) -> bool:
+    """Whether something can come of time alone: a step has state, or somebody reads our marks."""
+    if any(o.kind == "topic" for o in program.plan.outputs):
         return True
-    waiting = any(r.step in program.kernels for r in last.state) if last else False
-    told = any(o.kind == "topic" for o in program.plan.outputs)  # its readers wait for our marks
-    return wish.lives and (waiting or told) and (last is None or clock - last.clock >= TICK)
+    return last is not None and any(r.step in program.kernels for r in last.state)
 
 
-def _delayed(partitions: list[_Partition], clock: int) -> list[EngineMark]:
+def _delayed(partitions: list[_Partition], clock: int, tick: int) -> list[EngineMark]:
     """A stream with a delay that is read to its end has come to the clock less the delay: the mark stands behind its rows."""
     behind = {p.spec.step for p in partitions if p.state.next < p.end.next}
-    marks = [
-        p.mark(clock - p.spec.delay)
-        for p in partitions
-        if p.spec.delay is not None and p.spec.step not in behind and clock - p.spec.delay > p.state.watermark
-    ]
+    marks = []
+    for p in partitions:
+        if p.spec.delay is None or p.spec.step in behind:
+            continue
+        time = clock - p.spec.delay
+        if time > p.state.watermark and time - tick >= p.state.floor:
+            marks.append(p.mark(time))
     return [m for m in marks if m]
 
 

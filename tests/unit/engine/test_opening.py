@@ -343,12 +343,14 @@ def test_time_alone_brings_marks_along_now_and_then_while_a_window_waits() -> No
     bench.decide()
     bench.clock.set(5_000 + TICK - 1)
     assert bench.open().marks == ()
+    assert [m.time for m in bench.open(tick=0).marks] == [5_000 + TICK - 1 - DELAY]
     bench.clock.set(5_000 + TICK)
     assert [m.time for m in bench.open().marks] == [5_000 + TICK - DELAY]
     assert bench.open(stops={("orders", 0): 1}).marks == (), "a bounded run would never end"
     assert [m.time for m in bench.open(end=True).marks] == [FOREVER]
-    bench.runs = ()
     bench.append(0, 100)
+    assert bench.open(stops={("orders", 0): 2}).marks, "with rows it counts there too"
+    bench.runs = ()
     bench.decide()
     bench.clock.set(5_000 + 3 * TICK)
     assert bench.open().marks == (), "nothing can come of it"
