@@ -18,7 +18,7 @@ from penstock.core.time import FOREVER, NEVER
 from penstock.kernels.aggregates import Aggregate
 from penstock.kernels.aggregation import Aggregation
 from penstock.kernels.changes import newest_of_all, touched
-from penstock.kernels.keyed import Late, in_order, judge_instants, key_numbers
+from penstock.kernels.keyed import Late, in_order, judge_instants, key_numbers, placed
 from penstock.kernels.port import Changes, Prepared, State, Stepped
 from penstock.kernels.tables import as_type, column, numbers, sorted_by_hash
 from penstock.kernels.waiting_rows import WaitingRows
@@ -72,7 +72,7 @@ class CountKernel:
         self._by, self._rows, self._late = tuple(by), rows, late
         self._waiting = waiting or WaitingRows("waiting")
         self._aggregation = Aggregation(aggregates, input_schema)
-        self._names = list(dict.fromkeys([*by, *self._aggregation.columns, TIME, POSITION]))
+        self._placed = placed(input_schema.field(name) for name in [*by, *self._aggregation.columns])
         keys = [input_schema.field(name).with_nullable(True) for name in by]
         self._windows = pa.schema([*keys, *self._aggregation.fields, *_TOLD, pa.field(HASH, pa.uint64())])
         self._output = output_schema
@@ -80,7 +80,7 @@ class CountKernel:
 
     def prepare(self, port: int, rows: pa.Table) -> Prepared:
         """Judges rows; those on time go on and are never judged again."""
-        prepared = judge_instants(rows, self._names, self._by, self._late)
+        prepared = judge_instants(rows, self._placed, self._by, self._late)
         for name in self._by:
             if pa.types.is_floating(prepared.rows.schema.field(name).type):  # -0.0 is 0.0
                 plain = pc.add(prepared.rows[name], pa.scalar(0.0, prepared.rows.schema.field(name).type))
@@ -171,7 +171,8 @@ class CountKernel:
         made: dict[str, Any] = {"window_start": pa.array(first), "window_end": pa.array(last)}
         made |= {name: column(windows, name) for name in self._by}
         made["revision"] = pa.array(np.zeros(len(first), np.int64))
-        made |= self._aggregation.results(windows, (last - first) / 1e6)
+        with np.errstate(divide="ignore"):  # all rows of a window may be of one time
+            made |= self._aggregation.results(windows, (last - first) / 1e6)
         columns = {f.name: as_type(made[f.name], f.type) for f in self._output}
         columns[TIME] = pa.array(last)
         columns[WATERMARK] = pa.array(np.full(len(last), NEVER))

@@ -1,7 +1,7 @@
 """Rows of one key in the order of their time."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Literal
 
 import numpy as np
@@ -22,17 +22,24 @@ Longs = npt.NDArray[np.int64]
 Late = Literal["divert", "ignore"]
 
 
-def judge_instants(rows: pa.Table, names: Sequence[str], by: Sequence[str], late: Late) -> Prepared:
-    """Rows with t >= W, in these columns, on their way to the bucket of their key; the others have their fate."""
+def placed(fields: Iterable[pa.Field]) -> pa.Schema:
+    """A schema of rows in state: these columns, where they are from, and the hash of their key."""
+    kept = {f.name: f.with_nullable(True) for f in fields}
+    return pa.schema([*kept.values(), pa.field(TIME, pa.int64()), pa.field(POSITION, pa.binary()), pa.field(HASH, pa.uint64())])
+
+
+def judge_instants(rows: pa.Table, schema: pa.Schema, by: Sequence[str], late: Late) -> Prepared:
+    """Rows with t >= W, in this schema, on their way to the bucket of their key; the others have their fate."""
     behind = np.zeros(rows.num_rows, np.bool_)
     if WATERMARK in rows.column_names:
         behind = late_for_instant(numbers(rows, TIME), numbers(rows, WATERMARK))
     count = int(np.count_nonzero(behind))
     fates = Counter({"on time": rows.num_rows - count, "diverted" if late == "divert" else "ignored": count})
-    taken = rows.select(list(names)) if not count else rows.select(list(names)).filter(pa.array(~behind))
+    taken = rows.select(schema.names[:-1])
+    taken = taken.filter(pa.array(~behind)) if count else taken
     hashes = hash64([taken[name] for name in by], taken.num_rows)
     diverted = rows.filter(pa.array(behind)) if count and late == "divert" else None
-    return Prepared(taken.append_column(HASH, pa.array(hashes)), diverted, +fates)
+    return Prepared(taken.append_column(HASH, pa.array(hashes)).cast(schema), diverted, +fates)
 
 
 def key_numbers(rows: pa.Table, by: Sequence[str]) -> Longs:

@@ -11,6 +11,7 @@ import pyarrow as pa
 from penstock.core.change import HASH, OP, POSITION, TIME, WATERMARK, Op
 from penstock.core.hashing import hash64
 from penstock.core.time import NEVER, micros
+from penstock.kernels.keyed import placed
 from penstock.kernels.port import Changes, Prepared, State, Stepped
 from penstock.kernels.tables import numbers, sorted_by_hash
 from penstock.kernels.waiting_rows import WaitingRows
@@ -36,7 +37,11 @@ class LastKernel:
         """Rows spread by their positions."""
         taken = rows.select([*self._output.names, TIME, POSITION])
         hashes = [hash64([part[POSITION]], part.num_rows) for part in _parts(taken)]
-        return Prepared(taken.append_column(HASH, pa.array(np.concatenate(hashes))), None, +Counter({"passed": rows.num_rows}))
+        return Prepared(
+            taken.append_column(HASH, pa.array(np.concatenate(hashes))).cast(placed(self._output)),
+            None,
+            +Counter({"passed": rows.num_rows}),
+        )
 
     def step(self, state: State, rows: Sequence[pa.Table | None], frontiers: Sequence[int]) -> Stepped:
         now, changes = frontiers[0], Changes()

@@ -16,7 +16,7 @@ from penstock.kernels import exact
 from penstock.kernels.aggregates import Aggregate, bag_of, parts_of
 from penstock.kernels.looking_back import Ranges
 from penstock.kernels.parts import Part
-from penstock.kernels.tables import column
+from penstock.kernels.tables import as_type, column
 
 Longs = npt.NDArray[np.int64]
 Numbers = npt.NDArray[Any]
@@ -35,7 +35,7 @@ def quick_parts(aggregate: Aggregate, schema: pa.Schema) -> list[Part] | None:
 
 def _is_quick(part: Part) -> bool:
     if part.kind in ("min", "max"):
-        return bool(pa.types.is_integer(part.type) or pa.types.is_floating(part.type))
+        return bool(pa.types.is_integer(part.type) or pa.types.is_floating(part.type) or pa.types.is_temporal(part.type))
     return part.kind in ("rows", "true", "count", "sum") or part.in_limbs
 
 
@@ -87,15 +87,23 @@ def _ones(values: pa.Array) -> Longs:
 
 def _extremes(part: Part, sources: Sequence[Ranges], count: int) -> pa.Array:
     """NaN is greater than any number: a minimum is NaN only where there is nothing else."""
-    dtype = np.dtype(part.type.to_pandas_dtype())
+    t = _number(part.type)
+    dtype = np.dtype(t.to_pandas_dtype())
     fold, nothing = _least(dtype) if part.kind == "min" else _greatest(dtype)
     out, known = np.full(count, nothing, dtype), np.zeros(count, np.int64)
     for source in sources:
-        values = column(source.rows, part.column)
+        values = column(source.rows, part.column).cast(t)
         known[source.of] += _counts(values, source)
         plain = values.fill_null(nothing).to_numpy(zero_copy_only=False) + dtype.type(0)  # -0.0 is 0.0
         out[source.of] = fold(out[source.of], folded(plain, source, fold, nothing))
-    return pa.array(out, part.type, mask=known == 0)
+    return as_type(pa.array(out, t, mask=known == 0), part.type)
+
+
+def _number(t: pa.DataType) -> pa.DataType:
+    """What values of this type are kept as: numbers."""
+    if pa.types.is_temporal(t):
+        return pa.int32() if t.bit_width == 32 else pa.int64()
+    return t
 
 
 def _least(dtype: np.dtype[Any]) -> tuple[Fold, Any]:

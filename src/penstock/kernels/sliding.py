@@ -16,7 +16,7 @@ from penstock.core.time import FOREVER, NEVER, micros
 from penstock.kernels import members, ranges
 from penstock.kernels.aggregates import Aggregate
 from penstock.kernels.aggregation import Aggregation
-from penstock.kernels.keyed import Late, judge_instants
+from penstock.kernels.keyed import Late, judge_instants, placed
 from penstock.kernels.looking_back import Looked, look_back
 from penstock.kernels.port import Changes, Prepared, State, Stepped
 from penstock.kernels.tables import as_type, by_slot, numbers, sorted_by_hash
@@ -48,14 +48,14 @@ class SlidingKernel:
         self._width = slot_us or max(size_us // _PER_SIZE, _NARROWEST)
         self._waiting = waiting or WaitingRows("waiting")
         self._over = Spans(aggregates, input_schema)
-        self._names = [*input_schema.names, TIME, POSITION]
+        self._placed = placed(input_schema)
         self._remembered = list(dict.fromkeys([*by, *self._over.columns, TIME, HASH]))
         self._output = output_schema
         self._schema = pa.schema([*output_schema, (TIME, pa.int64()), (WATERMARK, pa.int64()), (POSITION, pa.binary())])
 
     def prepare(self, port: int, rows: pa.Table) -> Prepared:
         """Judges rows; those on time go on and are never judged again."""
-        return judge_instants(rows, self._names, self._by, self._late)
+        return judge_instants(rows, self._placed, self._by, self._late)
 
     def step(self, state: State, rows: Sequence[pa.Table | None], frontiers: Sequence[int]) -> Stepped:
         now, changes = frontiers[0], Changes()

@@ -4,9 +4,10 @@ import math
 import random
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
+from fractions import Fraction
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -213,5 +214,27 @@ def aggregated(rows: list[Row]) -> dict[str, Any]:
     return told | {"slow": least(s), "shigh": greatest(s)}
 
 
-def without(aggregates: tuple[Agg, ...], *names: str) -> tuple[Agg, ...]:
-    return tuple(replace(a) for a in aggregates if a.name not in names)
+# Aggregates that keep more than a few numbers.
+OTHERS = (
+    Agg("spread", "var", "v", pa.float64(), options=(0,)),
+    Agg("first", "first", "s", pa.string(), options=(True,)),
+    Agg("last", "last", "v", pa.int64(), options=(False,)),
+    Agg("all", "collect", "v", pa.list_(pa.int64())),
+    Agg("different", "distinct", "s", pa.int64()),
+    Agg("best", "top", "v", pa.list_(pa.int64()), ("s",), (2,)),
+)
+
+
+def otherwise(rows: list[Row]) -> dict[str, Any]:
+    """What OTHERS say of these rows."""
+    rows = sorted(rows, key=lambda r: r.order)
+    v = [r.v for r in rows if r.v is not None]
+    best = sorted((r for r in rows if r.s is not None), key=lambda r: r.s.encode(), reverse=True)  # type: ignore[union-attr]
+    return {
+        "spread": float(sum((x - Fraction(sum(v), len(v))) ** 2 for x in v) / len(v)) if v else None,
+        "first": rows[0].s,
+        "last": v[-1] if v else None,
+        "all": v,
+        "different": len({r.s for r in rows} - {None}),
+        "best": [r.v for r in best[:2]],
+    }

@@ -1,6 +1,7 @@
 """The last rows: they come, they go, whatever the cut."""
 
 import random
+from datetime import timedelta
 from typing import Any
 
 import pyarrow as pa
@@ -9,7 +10,9 @@ import pytest
 from penstock.core.change import OP, POSITION, TIME, WATERMARK, Op
 from penstock.core.hashing import hash64
 from penstock.core.time import FOREVER, NEVER
+from penstock.flow import plan
 from penstock.kernels import last
+from penstock.kernels.families import kernel_of
 from penstock.kernels.last import LastKernel, shown_rows
 from penstock.kernels.memory import MemoryRunner
 from unit.kernels.cutting import SCHEMA, Log, Outcome, Row, a_log, counted, few_hashes, in_one_epoch, run_anyhow, table
@@ -85,6 +88,14 @@ def test_a_row_that_is_too_old_when_it_comes_is_never_shown() -> None:
     runner = MemoryRunner(kernel(10))
     assert ops(runner.epoch([[table([row(5, 1), row(6, 2)])]], [15])) == [(6, Op.INSERT)]
     assert ops(runner.epoch([[]], [FOREVER])) == [(6, Op.DELETE)]
+
+
+def test_a_flow_gets_the_kernel_it_describes() -> None:
+    definition = plan.Last(timedelta(seconds=1))
+    runner = MemoryRunner(kernel_of(definition.family, definition, [SCHEMA], SCHEMA))
+    assert ops(runner.epoch([[table([row(5)])]], [0])) == [(5, Op.INSERT)]
+    assert ops(runner.epoch([[]], [1_000_004])) == []
+    assert ops(runner.epoch([[]], [1_000_005])) == [(5, Op.DELETE)]
 
 
 def test_an_epoch_reads_the_slots_that_fall_due_alone() -> None:

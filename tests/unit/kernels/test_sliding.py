@@ -3,6 +3,9 @@
 import math
 import random
 from collections import Counter
+from collections.abc import Callable
+from datetime import date, timedelta
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -12,7 +15,9 @@ import pytest
 from penstock.core.change import HASH, POSITION, TIME, WATERMARK
 from penstock.core.hashing import hash64
 from penstock.core.time import FOREVER, NEVER, moment
+from penstock.flow import plan
 from penstock.kernels import keyed, members, ranges
+from penstock.kernels.families import kernel_of
 from penstock.kernels.looking_back import Ranges
 from penstock.kernels.memory import MemoryRunner
 from penstock.kernels.port import State
@@ -20,6 +25,7 @@ from penstock.kernels.sliding import MEMORY, SlidingKernel
 from penstock.kernels.waiting_rows import WaitingRows
 from unit.kernels.cutting import (
     AGGREGATES,
+    OTHERS,
     SCHEMA,
     TIMESTAMP,
     Agg,
@@ -32,9 +38,12 @@ from unit.kernels.cutting import (
     fates_of,
     few_hashes,
     in_one_epoch,
+    otherwise,
     run_anyhow,
     table,
 )
+
+Tell = Callable[[list[Row]], dict[str, Any]]
 
 COUNT, SUM = AGGREGATES[0], Agg("total", "sum", "v", pa.int64())
 
@@ -54,27 +63,28 @@ def kernel(
     return SlidingKernel(by, size, aggregates, late, schema, output, waiting=waiting, slot_us=slots[0])
 
 
-def specified(log: Log, size: int, frontier: int, by: tuple[str, ...]) -> list[dict[str, Any]]:
+def specified(log: Log, size: int, frontier: int, by: tuple[str, ...], tell: Tell) -> list[dict[str, Any]]:
     rows = [r for r in log.rows if r.on_time]
-    return [_shown(r, [m for m in rows if _same(m, r, by) and r.t - size < m.t <= r.t], size) for r in rows if frontier > r.t]
+    spans = [(r, [m for m in rows if _same(m, r, by) and r.t - size < m.t <= r.t]) for r in rows if frontier > r.t]
+    return [_shown(r, size) | tell(span) for r, span in spans]
 
 
 def _same(a: Row, b: Row, by: tuple[str, ...]) -> bool:
     return all(getattr(a, name) == getattr(b, name) for name in by)
 
 
-def _shown(r: Row, span: list[Row], size: int) -> dict[str, Any]:
+def _shown(r: Row, size: int) -> dict[str, Any]:
     shown = {"k": r.k, "v": r.v, "x": r.x, "s": r.s, "window_start": moment(r.t - size), "window_end": moment(r.t)}
-    return shown | aggregated(span) | {"revision": 0, TIME: r.t, WATERMARK: NEVER, POSITION: r.position}
+    return shown | {"revision": 0, TIME: r.t, WATERMARK: NEVER, POSITION: r.position}
 
 
-def check(seed: int) -> None:
+def check(seed: int, aggregates: tuple[Agg, ...] = AGGREGATES, tell: Tell = aggregated) -> None:
     rng = random.Random(seed)
     log, size, drain, late = a_log(rng), rng.choice((1, 2, 5, 40)), rng.random() < 0.3, rng.choice(("divert", "ignore"))
     by: tuple[str, ...] = rng.choice((("k",), ("k",), (), ("k", "s")))
     slots = rng.choice((1, 2, 7)), rng.choice((1, 2, 7)), rng.choice((2, 3))
-    made = kernel(size, *AGGREGATES, by=by, late=late, slots=slots)
-    expected = counted(specified(log, size, FOREVER if drain else log.frontier([len(p) for p in log.partitions]), by))
+    made = kernel(size, *aggregates, by=by, late=late, slots=slots)
+    expected = counted(specified(log, size, FOREVER if drain else log.frontier([len(p) for p in log.partitions]), by, tell))
     for out in (run_anyhow(made, log, rng, drain=drain), in_one_epoch(made, log, drain=drain)):
         assert counted(out.rows) == expected, seed
         assert out.fates == fates_of(log, late), seed
@@ -83,7 +93,7 @@ def check(seed: int) -> None:
 
 @pytest.mark.parametrize("block", range(10))
 def test_any_cut_gives_each_row_what_lies_behind_it(block: int) -> None:
-    for seed in range(block * 40, block * 40 + 40):
+    for seed in range(block * 30, block * 30 + 30):
         check(seed)
 
 
@@ -99,6 +109,12 @@ def test_any_aggregate_is_put_together_from_few_pieces(monkeypatch: pytest.Monke
     monkeypatch.setattr(ranges, "_SHORT", 0)
     for seed in range(2000, 2060):
         check(seed)
+
+
+def test_any_cut_gives_every_kind_of_aggregate(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(members, "_TOGETHER", 3)
+    for seed in range(3000, 3060):
+        check(seed, OTHERS, otherwise)
 
 
 def row(t: int, k: str | None = "a", v: int | None = 1, x: float | None = None, number: int = 0) -> Row:
@@ -159,12 +175,46 @@ def test_a_great_double_leaves_no_trace_in_the_sums_after_it() -> None:
     assert str([x for _, x in told(ran.rows, "xs")]) == str(values)
 
 
+@pytest.mark.parametrize(
+    ("t", "values"),
+    [
+        (TIMESTAMP, [moment(5), None, moment(-7), moment(0)]),
+        (pa.date32(), [date(2024, 1, 2), None, date(1969, 1, 1), date(2024, 1, 1)]),
+        (pa.int8(), [3, None, -128, 127]),
+        (pa.float32(), [0.5, None, math.inf, -0.25]),
+        (pa.decimal128(30, 2), [Decimal("0.50"), None, Decimal("-7.00"), Decimal("0.10")]),
+        (pa.string(), ["b", None, "", "c"]),
+        (pa.bool_(), [True, None, False, True]),
+    ],
+)
+def test_the_least_and_the_greatest_of_any_type(t: pa.DataType, values: list[Any]) -> None:
+    schema = pa.schema([("k", pa.string()), ("v", t)])
+    columns = {"k": pa.array(["a"] * 4), "v": pa.array(values, t), TIME: pa.array(range(4)), POSITION: pa.array([b""] * 4)}
+    made = kernel(2, Agg("low", "min", "v", t), Agg("high", "max", "v", t), schema=schema)
+    ran = MemoryRunner(made).epoch([[pa.table(columns)]], [FOREVER])
+    a, _, c, d = values
+    assert told(ran.rows, "low") == [(0, a), (1, a), (2, c), (3, min(c, d))]
+    assert told(ran.rows, "high") == [(0, a), (1, a), (2, c), (3, max(c, d))]
+
+
 def test_times_centuries_apart_are_told_apart_to_the_microsecond() -> None:
     century = 100 * 365 * 86_400_000_000
     times = [i * century - 15 * century + j for i in range(60) for j in (0, 1, 10, 11)]
     rows = [row(t, key, number=i) for i, t in enumerate(times) for key in ("a", "b", "c")]
     ran = MemoryRunner(kernel(10, COUNT, slots=(century, century, 2))).epoch([[table(rows)]], [FOREVER])
     assert [n for _, n in told(ran.rows, "n")] == [n for _ in range(60) for n in (1, 1, 1, 2, 2, 2, 2, 2, 2, 2, 2, 2)]
+
+
+def test_a_flow_gets_the_kernel_it_describes() -> None:
+    total = plan.Aggregate("total", "sum", "v", pa.int64())
+    output = pa.schema(
+        [*SCHEMA, ("window_start", TIMESTAMP), ("window_end", TIMESTAMP), ("total", pa.int64()), ("revision", pa.int64())]
+    )
+    definition = plan.Sliding(("k",), timedelta(seconds=2), (total,), "ignore")
+    made = kernel_of(definition.family, definition, [SCHEMA], output)
+    ran = MemoryRunner(made).epoch([[table([row(0), row(2_000_000), row(2_000_001, v=5), row(0)._replace(W=1)])]], [FOREVER])
+    assert told(ran.rows, "total") == [(0, 1), (2_000_000, 1), (2_000_001, 6)]
+    assert ran.fates == {"on time": 3, "ignored": 1}
 
 
 def test_memory_goes_when_nobody_can_look_back_upon_it() -> None:
