@@ -127,7 +127,7 @@ class _Picture:
             left, right = self.x(start), self.x(end)
             fill, y = ("#f2c14e", "#7fb069")[(self.lanes[:i].count(lane) + lane) % 2], 42 + _BAR * lane
             band = f'y="{self.top}" width="{right - left:.1f}" height="{self.bottom - self.top:.1f}"'
-            yield f'<rect x="{left:.1f}" {band} fill="{fill}" fill-opacity="0.13"/>'
+            yield f'<rect x="{left:.1f}" {band} fill="{fill}" fill-opacity="{0.13 / (max(self.lanes) + 1) ** 0.5:.2f}"/>'
             yield (
                 f'<rect x="{left + 0.5:.1f}" y="{y}" width="{max(1.0, right - left - 1):.1f}" height="{_BAR - 3}" rx="2" '
                 f'fill="{fill}" fill-opacity="0.55"><title>window {text(start)} to {text(end)}</title></rect>'
