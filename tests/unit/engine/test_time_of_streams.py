@@ -1,15 +1,19 @@
 """Where a stream's time comes from: append times, a delay, idle partitions, producers' marks."""
 
+import threading
 from collections.abc import Callable
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from penstock import Flow, FlowTest, Tumbling, agg
+from faults.engine_shop import SparkFree
+from penstock import Flow, FlowTest, Producer, Schema, TopicSpec, Tumbling, View, agg
 from penstock.core.time import instant, micros
+from penstock.engine import loop
+from penstock.engine.driver import Report
 from penstock.errors import BadFlow
-from penstock.log.port import TopicSpec
 
 ORDERS = "user string, amount long, at timestamp"
 Start = Callable[..., FlowTest]
@@ -209,6 +213,27 @@ def test_a_clock_that_goes_back_takes_nothing_back(flow_test: Start) -> None:
     t.epoch()
     assert t.frontier("orders") == micros(at("00:40"))
     assert marks(t) == []
+
+
+def test_a_live_run_closes_its_last_window_by_itself(tmp_path: Path) -> None:
+    runtime = SparkFree(tmp_path)
+    with Producer(runtime.log.create(TopicSpec("orders", schema=Schema.of(ORDERS)))) as producer:
+        producer.send(order("a", 5))
+    driver = runtime.driver(runtime.plan(shop("1 second", time="append", delay="0 seconds")), threaded=False)
+    driver.start()
+    enough = threading.Event()
+    deadline = threading.Timer(30, enough.set)
+    deadline.start()
+
+    def closed(report: Report) -> None:
+        if report.decision.fates["sales"]["on time"] and not any(r.step == "sales" for r in report.decision.state):
+            enough.set()
+
+    loop.run(driver, enough, closed)
+    deadline.cancel()
+    driver.stop()
+    with View(tmp_path / "views", "sales") as view:
+        assert view.rows()["total"].to_pylist() == [5]
 
 
 # idle partitions
