@@ -103,7 +103,7 @@ class FlowGraph:
             what = f"{doing}: the stream is read by the time {definition.time!r}"
             self.here().refuse(what, hint="leave time= out: the corrected time is the time of the rows")
         fixed = self.shared(replace(definition, time=None, clock=clock), ())
-        called = name or self.names.get(node)
+        called = self.names.get(node) if name is None else name
         if called is not None:
             self.call(fixed, called)
         return fixed

@@ -194,7 +194,7 @@ class Windowed:
         """One row for each key and window: `agg(n=agg.count(), total=agg.sum("amount"))`. `name="…"` names the step."""
         flow, (named, name) = self.stream.flow, _aggregates(self.stream, aggregates)
         definition = WindowDefinition(self.window, self.by, named, self.late, self.allowed, self.emit, self.early)
-        return Judged(flow, flow.add(definition, (self.stream.node,), name or self.name))
+        return Judged(flow, flow.add(definition, (self.stream.node,), self.name if name is None else name))
 
 
 @dataclass(frozen=True)
@@ -209,7 +209,9 @@ class Grouped:
     def agg(self, **aggregates: Agg | str | None) -> Stream:
         """One row for each key: `agg(mean=agg.avg("value"))`. `name="…"` names the step."""
         flow, (named, name) = self.stream.flow, _aggregates(self.stream, aggregates)
-        return Stream(flow, flow.add(RunningDefinition(self.by, named, self.keep), (self.stream.node,), name or self.name))
+        return Stream(
+            flow, flow.add(RunningDefinition(self.by, named, self.keep), (self.stream.node,), self.name if name is None else name)
+        )
 
 
 def _aggregates(stream: Stream, given: Mapping[str, Agg | str | None]) -> tuple[tuple[tuple[str, Agg], ...], str | None]:
