@@ -133,9 +133,10 @@ class _Aggregates:
         if not given:
             at.refuse("cannot aggregate: no aggregate is given", hint="name one, e.g. agg(n=agg.count())")
         self.at, self.above = at, above
-        self.by = at.columns(by, above.schema, "group")
+        doing = "group the window" if lasting else "group"
+        self.by = at.columns(by, above.schema, doing)
         for name in self.by:
-            at.keyable(name, above.schema, "group")
+            at.keyable(name, above.schema, doing)
         self.aggregates, self.hidden = resolve_all(given, above.schema, at, lasting=lasting)
 
     def keys(self) -> list[pa.Field]:
