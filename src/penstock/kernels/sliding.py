@@ -64,7 +64,7 @@ class SlidingKernel:
         if not due:
             return Stepped(self._schema.empty_table(), changes)
         taken = pa.concat_tables(due)
-        mine = taken.select(self._remembered)
+        mine = taken.select(self._remembered).combine_chunks()
         looked = look_back(mine, self._memory(state, mine), self._by, self._size)
         self._keep(looked.came, now, changes)
         return Stepped(self._rows(taken, self._over.results(looked, self._size)), changes)

@@ -14,7 +14,8 @@ import pyarrow as pa
 from penstock.core.change import TIME
 from penstock.core.time import NEVER
 from penstock.kernels.port import Changes, State
-from penstock.kernels.tables import by_slot, numbers, sorted_by_hash
+from penstock.kernels.tables import numbers
+from penstock.kernels.windows import by_start
 
 _NARROWEST = 10_000_000  # ten seconds
 _FACTOR = 64
@@ -48,10 +49,6 @@ class WaitingRows:
         self._put(moved, now, changes)
         return [rows for rows in due if rows.num_rows]
 
-    def holds(self, table: str) -> bool:
-        """Whether a table of state is one of these."""
-        return table in self._tables
-
     def _reached(self, state: State, now: int) -> Iterator[tuple[int, int]]:
         for level, table in enumerate(self._tables):
             yield from ((level, slot) for slot in state.slots(table) if self._is_reached(level, slot, now))
@@ -62,14 +59,14 @@ class WaitingRows:
 
     def _put(self, pieces: list[pa.Table], now: int, changes: Changes) -> None:
         some = [piece for piece in pieces if piece.num_rows]
-        rest = sorted_by_hash(pa.concat_tables(some)) if some else None
+        rest = pa.concat_tables(some).combine_chunks() if some else None
         for level in reversed(range(_LEVELS)):
             if rest is None or not rest.num_rows:
                 return
             width = self._widths[level]
             slots = numbers(rest, TIME) // np.int64(width) * np.int64(width)
             far = slots + np.int64(self._delay) >= now + width if level else np.ones(len(slots), np.bool_)
-            changes.add |= {(self._tables[level], slot): run for slot, run in by_slot(_those(rest, far), width).items()}
+            changes.add |= by_start(self._tables[level], _those(rest, far), slots[far])
             rest = _those(rest, ~far)
 
 
