@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from .reference.log import Entry, Mark, Source
-from .reference.steps import Join, Slim, Step, Union, Where, Window
+from .reference.steps import Join, Running, Session, Slim, Step, Union, Where, Window
 from .reference.values import FOREVER
 
 ALL = 10**9  # read to the end
@@ -85,6 +85,13 @@ def a_changing_window(rng: random.Random) -> Window:
     return Window(size, late, every=every, offset=offset, allowed=rng.randrange(9), emit=emit)
 
 
+def a_session(rng: random.Random, changing: bool = False) -> Session:
+    late = rng.choice(("divert", "ignore", "correct", "correct")) if changing else final(rng)
+    emit = "final" if not changing or (late == "correct" and rng.random() < 0.5) else "updates"
+    longest = rng.choice((None, None, small(rng), small(rng) + 5))
+    return Session(small(rng), longest, late, rng.randrange(9) if late == "correct" else 0, emit)
+
+
 S, T = "stream", "stream2"
 Make = Callable[[random.Random], list[Node]]
 
@@ -100,6 +107,29 @@ PLANS: dict[str, tuple[tuple[str, ...], Make, Make | None]] = {
     "join-left": ((S, T), lambda g: [Node("out", a_join(g, "left"), (S, T))], None),
     "hopping": ((S,), lambda g: [Node("out", a_hop(g, every_aggregate=g.random() < 0.2), (S,))], None),
     "changing": ((S,), lambda g: [Node("out", a_changing_window(g), (S,))], None),
+    "session": ((S,), lambda g: [Node("out", a_session(g), (S,))], None),
+    "changing-session": ((S,), lambda g: [Node("out", a_session(g, changing=True), (S,))], None),
+    "running": ((S,), lambda g: [Node("out", Running(g.choice((None, small(g)))), (S,))], None),
+    "session-over-join": (
+        (S, T),
+        lambda g: [
+            Node("join", a_join(g, either(g)), (S, T)),
+            Node("slim", Slim(), ("join",)),
+            Node("out", a_session(g, changing=g.random() < 0.5), ("slim",)),
+        ],
+        None,
+    ),
+    "join-over-sessions": (
+        (S, T),
+        lambda g: [
+            Node("w1", a_session(g), (S,)),
+            Node("w2", a_session(g), (T,)),
+            Node("s1", Slim(), ("w1",)),
+            Node("s2", Slim(), ("w2",)),
+            Node("out", a_join(g, either(g)), ("s1", "s2")),
+        ],
+        None,
+    ),
     "changing-over-join": (
         (S, T),
         lambda g: [

@@ -17,6 +17,7 @@ from typing import Any
 import pyarrow as pa
 
 from penstock import Flow, Hopping, View, agg
+from penstock import Session as Sessions
 from penstock.core.schema import Schema
 from penstock.core.time import FixedClock, micros
 from penstock.engine.assemble import targets
@@ -32,7 +33,7 @@ from penstock.storage.local import LocalStorage
 from .cases import Case, EpochCut, Node
 from .law import Outcome, Output, Shown, encoded
 from .reference.log import EngineMark, Entry, Mark, Source
-from .reference.steps import Join, Slim, Union, Where, Window
+from .reference.steps import Join, Running, Session, Slim, Union, Where, Window
 
 POINTS = ("after_open", "after_run", "before_decide", "after_decide", "after_sweep", "view.rows", "topic.appended")
 TYPED = "key string, val long, at timestamp"
@@ -181,11 +182,11 @@ class One:
         for node in self.nodes:
             streams[node.name] = built(node, [streams[i] for i in node.inputs])
             partitions = self.run.case.topic_partitions if node is self.nodes[-1] else 1
-            if isinstance(node.step, Window) and node.step.updating:
+            if isinstance(node.step, Window | Session | Running) and node.step.updating:
                 streams[node.name].view(f"out-{self.number}-{node.name}")
             else:
                 streams[node.name].to(f"out-{self.number}-{node.name}", key="key", partitions=partitions)
-            if isinstance(node.step, Window) and node.step.late != "ignore":
+            if isinstance(node.step, Window | Session) and node.step.late != "ignore":
                 streams[f"{node.name}.late"] = late = streams[node.name].late
                 late.to(f"late-{self.number}-{node.name}")
         return flow
@@ -259,7 +260,7 @@ class One:
                 del counts["in"]
                 out.fates = counts
             name = f"out-{self.number}-{node.name}"
-            if isinstance(node.step, Window) and node.step.updating:
+            if isinstance(node.step, Window | Session | Running) and node.step.updating:
                 out.rows = self._viewed(name, node)
             else:
                 out.rows = [(r[EVENT_TIME], r["key"], value(node, r), r[ORIGIN]) for r in self._written(name)]
@@ -273,6 +274,8 @@ class One:
             return []
         with View(path, name) as view:
             rows = view.rows().to_pylist()
+        if isinstance(node.step, Running):
+            return [(micros(r["newest"]), r["key"], value(node, r), encoded(("window", r["key"], 0))) for r in rows]
         ends = [micros(r["window_end"]) for r in rows]
         places = [encoded(("window", r["key"], micros(r["window_start"]))) for r in rows]
         return [(end - 1, r["key"], value(node, r), place) for r, end, place in zip(rows, ends, places, strict=True)]
@@ -321,6 +324,14 @@ def built(node: Node, ins: list[Stream]) -> Stream:
             allowed = f"{step.allowed} us" if step.late == "correct" else None
             windowed = ins[0].window(kind, by="key", late=step.late, allowed=allowed, emit=step.emit)
             return windowed.agg(n=agg.count(), total=agg.sum("val"), name=name)
+        case Session():
+            sessions = Sessions(f"{step.gap} us", longest=None if step.longest is None else f"{step.longest} us")
+            allowed = f"{step.allowed} us" if step.late == "correct" else None
+            windowed = ins[0].window(sessions, by="key", late=step.late, allowed=allowed, emit=step.emit)
+            return windowed.agg(n=agg.count(), total=agg.sum("val"), name=name)
+        case Running():
+            groups = ins[0].group_by("key", keep=None if step.keep is None else f"{step.keep} us")
+            return groups.agg(n=agg.count(), total=agg.sum("val"), newest=agg.max("at"), name=name)
 
 
 def _narrow(node: Node, ins: list[Stream]) -> list[Stream]:
@@ -339,8 +350,10 @@ def _slim(rows: pa.Table) -> pa.Table:
 
 
 def value(node: Node, row: dict[str, Any]) -> Any:
-    if isinstance(node.step, Window):
+    if isinstance(node.step, Window | Session):
         return (row["n"], row["total"], row["revision"]) if node.step.updating else (row["n"], row["total"])
+    if isinstance(node.step, Running):
+        return (row["n"], row["total"])
     if isinstance(node.step, Join):
         (other,) = [n for n in row if n.endswith("_val")]
         return (row["val"], row[other])

@@ -1,8 +1,9 @@
 """Runs cases on the kernels alone, with their state in memory."""
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -19,13 +20,15 @@ from penstock.kernels.memory import MemoryRunner, Ran
 from penstock.kernels.panes import PaneKernel
 from penstock.kernels.port import Fates, Kernel
 from penstock.kernels.rowwise import as_input, keep_where, with_columns
+from penstock.kernels.running import KeptKernel, RunningKernel
+from penstock.kernels.sessions import SessionKernel
 from penstock.kernels.windows import WindowKernel
 
 from .cases import Case, EpochCut, Node, SourceCut
 from .law import Outcome, Output, Shown, hold
 from .reading import ROWS, Reading, Stamp
 from .reference.log import Entry, Mark, Source
-from .reference.steps import Join, Slim, Union, Where, Window, double, text
+from .reference.steps import Join, Running, Session, Slim, Union, Where, Window, double, text
 
 STREAM = pa.schema([("key", pa.string()), ("val", pa.int64())])
 TIMESTAMP = pa.timestamp("us", tz="UTC")
@@ -64,6 +67,37 @@ EVERY = (
     Aggregate("most_even", "max", "even", pa.bool_()),
 )
 Runner = Callable[..., MemoryRunner]
+Keyed = Window | Session | Running | Join
+MICRO = timedelta(microseconds=1)
+
+
+@dataclass(frozen=True)
+class Sessions:
+    """What a flow says of sessions, and of running aggregates."""
+
+    gap: timedelta
+    longest: timedelta | None = None
+    late: Any = "divert"
+    allowed: timedelta = timedelta()
+    emit: Any = "final"
+    early: timedelta | None = None
+    by: tuple[str, ...] = ("key",)
+    aggregates: tuple[Aggregate, ...] = COUNT_AND_SUM
+
+    @property
+    def keep(self) -> timedelta:
+        return self.gap
+
+    @staticmethod
+    def of(step: Session) -> "Sessions":
+        longest = None if step.longest is None else step.longest * MICRO
+        return Sessions(step.gap * MICRO, longest, step.late, step.allowed * MICRO, step.emit)
+
+
+def windowed(aggregates: Sequence[Aggregate], late: str) -> pa.Schema:
+    fields = [("key", pa.string()), ("window_start", TIMESTAMP), ("window_end", TIMESTAMP)]
+    told = [("revision", pa.int64()), *([("cause", corrections.TYPE)] if late == "correct" else [])]
+    return pa.schema([*fields, *((a.name, a.type) for a in aggregates), *told])
 
 
 @dataclass(frozen=True)
@@ -72,6 +106,7 @@ class OverKernels:
 
     window: Callable[..., Kernel] = WindowKernel
     panes: Callable[..., Kernel] = PaneKernel
+    session: Callable[..., Kernel] = SessionKernel
     join: Callable[..., Kernel] = JoinKernel
     runner: Runner = MemoryRunner
     stamp: Stamp = watermarks
@@ -90,12 +125,18 @@ class OverKernels:
             outcome.implausible |= {name: r.implausible for name, r in flow.readings.items()}
         return outcome
 
-    def kernel(self, step: Window | Join, slot: int) -> Kernel:
+    def kernel(self, step: Keyed, slot: int) -> Kernel:
+        if isinstance(step, Session):
+            return self.session(Sessions.of(step), STREAM, windowed(COUNT_AND_SUM, step.late), slot_us=slot)
+        if isinstance(step, Running):
+            output = pa.schema([("key", pa.string()), *((a.name, a.type) for a in COUNT_AND_SUM)])
+            definition = Sessions((step.keep or 0) * MICRO)
+            if step.keep is None:
+                return RunningKernel(definition, STREAM, output)
+            return KeptKernel(definition, STREAM, output, step.keep, slot_us=slot)
         if isinstance(step, Window):
             aggregates = EVERY if step.every_aggregate else COUNT_AND_SUM
-            fields = [("key", pa.string()), ("window_start", TIMESTAMP), ("window_end", TIMESTAMP)]
-            told = [("revision", pa.int64()), *([("cause", corrections.TYPE)] if step.late == "correct" else [])]
-            output = pa.schema([*fields, *((a.name, a.type) for a in aggregates), *told])
+            output = windowed(aggregates, step.late)
             layout = Spaced(step.size, step.every or step.size, step.offset)
             given = (["key"], layout, aggregates, step.late, FULL if step.every_aggregate else STREAM, output)
             if layout.single and not step.updating:
@@ -112,7 +153,7 @@ class FlowRun:
     def __init__(self, parts: OverKernels, case: Case, nodes: list[Node], sources: list[Source], prefix: str) -> None:
         self.nodes, self.prefix = nodes, prefix
         self.readings = {s.name: Reading(s, parts.stamp) for s in sources}
-        keyed = [n for n in nodes if isinstance(n.step, Window | Join)]
+        keyed = [n for n in nodes if isinstance(n.step, Keyed)]
         self.kernels = {n.name: parts.kernel(n.step, case.slot) for n in keyed}
         self.runners = {name: parts.runner(k, fanout=case.fanout) for name, k in self.kernels.items()}
         self.frontiers = {n.name: NEVER for n in nodes}
@@ -238,6 +279,9 @@ def value(node: Node, row: dict[str, Any]) -> Any:
     if isinstance(node.step, Window):
         told = (row["revision"],) if node.step.updating else ()
         return (*(row[a.name] for a in (EVERY if node.step.every_aggregate else COUNT_AND_SUM)), *told)
+    if isinstance(node.step, Session | Running):
+        told = (row["revision"],) if isinstance(node.step, Session) and node.step.updating else ()
+        return (row["n"], row["total"], *told)
     return (row["val"], row["other"]) if isinstance(node.step, Join) else row["val"]
 
 

@@ -9,14 +9,17 @@ import pyarrow.compute as pc
 import pytest
 
 from penstock.core.time import NEVER
-from penstock.kernels import changes, joins, judging, panes, probe, waiting, windows
+from penstock.kernels import changes, fragments, joins, judging, panes, probe, waiting, windows
+from penstock.kernels.chains import chained
 from penstock.kernels.changes import newest_of_all
+from penstock.kernels.filed import Filed
 from penstock.kernels.joins import JoinKernel
 from penstock.kernels.judging import Watermarks, judge_windows, watermarks
 from penstock.kernels.layouts import Spaced
 from penstock.kernels.memory import MemoryRunner, Ran
 from penstock.kernels.panes import PaneKernel
 from penstock.kernels.port import State
+from penstock.kernels.running import KeptKernel
 from penstock.kernels.windows import WindowKernel
 
 from .cases import make_case
@@ -207,6 +210,8 @@ def trust_the_hash(patch: Patch) -> None:
     patch.setattr(probe, "_same", lambda left, right: np.ones(len(left[0]), np.bool_))
 
 
+kept_shown = KeptKernel._shown
+
 PATCHED: dict[str, tuple[str, Callable[[Patch], None]]] = {
     "a row at the end of a window is on time": (
         "tumbling",
@@ -225,6 +230,18 @@ PATCHED: dict[str, tuple[str, Callable[[Patch], None]]] = {
     "the oldest of what was sent counts": (
         "changing",
         lambda patch: patch.setattr(changes, "newest_of_all", lambda runs, key: newest_of_all(list(reversed(runs)), key)),
+    ),
+    "rows a gap apart are one session": (
+        "session",
+        lambda patch: patch.setattr(fragments, "chained", lambda keys, firsts, lasts, gap: chained(keys, firsts, lasts, gap + 1)),
+    ),
+    "what was sent of a session stays where it was filed": (
+        "changing-session",
+        lambda patch: patch.setattr(Filed, "_moved", lambda self, sent, there, run: []),
+    ),
+    "a key that was silent too long stays": (
+        "running",
+        lambda patch: patch.setattr(KeptKernel, "_shown", lambda self, looked, now: kept_shown(self, looked, NEVER)),
     ),
     "what was matched is forgotten": ("join-left", lambda patch: patch.setattr(waiting, "_without", nothing_is_matched)),
     "null keys join": ("join-inner", join_null_keys),

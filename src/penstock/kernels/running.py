@@ -45,7 +45,7 @@ class RunningKernel:
         hashes = distinct([numbers(new, HASH)])
         partials = self._fragments.together([new, *touched(state.runs(OPEN, 0), hashes)])
         sent = newest(touched(state.runs(SENT, 0), hashes), self._name)
-        out, run = net_changes(sent, self._results(partials), self._name, self._output.names)
+        out, run = net_changes(sent, self._results(partials), self._name, [*self._output.names, TIME])
         added = {(OPEN, 0): sorted_by_hash(new), (SENT, 0): run}
         return Stepped(out, Changes({place: table for place, table in added.items() if table.num_rows}))
 
@@ -81,7 +81,7 @@ class KeptKernel(RunningKernel):
         super().__init__(running, input_schema, output_schema, keep)
         self._keep = keep
         self._state = SessionState(self._fragments, keep, slot_us)
-        self._sent = Filed(self._name, output_schema.names, self._state.width, keep)
+        self._sent = Filed(self._name, [*output_schema.names, TIME], self._state.width, keep)
 
     def prepare(self, port: int, rows: pa.Table) -> Prepared:
         if WATERMARK not in rows.column_names:

@@ -261,6 +261,17 @@ def test_a_session_is_cut_where_it_would_be_too_long() -> None:
     assert said(runner.epoch([[]], [FOREVER])) == [(None, 12, 22, 3)]
 
 
+@pytest.mark.parametrize("slot", [1, 7, 30])
+def test_where_sessions_are_cut_depends_on_where_the_first_began_however_long_ago(slot: int) -> None:
+    runner = MemoryRunner(kernel(Session(5 * MICRO, longest=10 * MICRO), slot), fanout=2)
+    told = []
+    for t in range(0, 400, 4):
+        told += said(runner.epoch([rows((t, t - 6))], [t - 6]))
+        state = runner.state(0)
+        assert sum(run.num_rows for name in state.runs_of for slot in state.slots(name) for run in state.runs(name, slot)) < 40
+    assert told == [(None, start, start + 10, 3) for start in range(0, 384, 12)]
+
+
 def test_an_endless_session_keeps_no_more_state_than_a_short_one() -> None:
     made = kernel(Session(10 * MICRO, emit="updates"), slot=10)
     runner = MemoryRunner(made, fanout=2)
