@@ -67,11 +67,16 @@ class Streaming:
             reader = reader.option("maxFilesPerTrigger", files_per_batch)
         return reader.parquet(str(path)).withWatermark(time, "10 seconds")
 
-    def run(self, query: Callable[["Streaming"], Any]) -> Streamed:
-        """Runs the query into Parquet files (exactly once, as Spark's file sink does it) until it has read everything."""
+    def run(self, query: Callable[["Streaming"], Any], *, updates: bool = False) -> Streamed:
+        """Runs the query into Parquet files (exactly once, as Spark's file sink does it) until it has read everything.
+        Rows that change go there batch by batch: the file sink does not take them."""
         self._runs += 1
         place = self.directory / f"query{self._runs}"
-        writer = query(self).writeStream.format("parquet").outputMode("append").option("path", str(place / "out"))
+        writer = query(self).writeStream
+        if updates:
+            writer = writer.outputMode("update").foreachBatch(lambda rows, _: rows.write.mode("append").parquet(str(place / "out")))
+        else:
+            writer = writer.format("parquet").outputMode("append").option("path", str(place / "out"))
         writer = writer.option("checkpointLocation", str(place / "checkpoint")).trigger(availableNow=True)
         with Meter() as meter:
             running = writer.start()

@@ -6,14 +6,19 @@ __version__ = "0.1.0"
 
 # Loaded when first asked for, so that `import penstock` is quick and needs no JVM.
 _NAMES = {
+    "Calendar": "penstock.flow.kinds",
+    "Count": "penstock.flow.kinds",
     "Flow": "penstock.door",
     "FlowTest": "penstock.testing.driver",
+    "Hopping": "penstock.flow.kinds",
     "PenstockError": "penstock.errors",
     "Position": "penstock.core.position",
     "Producer": "penstock.log.producer",
     "Schema": "penstock.core.schema",
+    "Session": "penstock.flow.kinds",
+    "Sliding": "penstock.flow.kinds",
     "TopicSpec": "penstock.log.port",
-    "Tumbling": "penstock.flow.windows",
+    "Tumbling": "penstock.flow.kinds",
     "View": "penstock.views.view",
     "agg": "penstock.flow.aggregates",
     "open_log": "penstock.log.open",
@@ -25,7 +30,7 @@ if TYPE_CHECKING:
     from penstock.door import Flow
     from penstock.errors import PenstockError
     from penstock.flow.aggregates import agg
-    from penstock.flow.windows import Tumbling
+    from penstock.flow.kinds import Calendar, Count, Hopping, Session, Sliding, Tumbling
     from penstock.log.open import open_log
     from penstock.log.port import TopicSpec
     from penstock.log.producer import Producer
@@ -33,12 +38,17 @@ if TYPE_CHECKING:
     from penstock.views.view import View
 
 __all__ = [
+    "Calendar",
+    "Count",
     "Flow",
     "FlowTest",
+    "Hopping",
     "PenstockError",
     "Position",
     "Producer",
     "Schema",
+    "Session",
+    "Sliding",
     "TopicSpec",
     "Tumbling",
     "View",

@@ -85,6 +85,7 @@ def everything(place: Path) -> dict[str, bytes]:
 
 COMMANDS: dict[str, Callable[[str], list[str]]] = {
     "fates": lambda name: ["fates", "--", name],
+    "why": lambda name: ["why", "--", name, "0", "0"],
     "epochs": lambda name: ["epochs", "--", name],
     "view show": lambda name: ["view", "show", "--", name],
     "view show --open": lambda name: ["view", "show", "--open", "--", name],

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from .reference.log import Entry, Mark, Source
-from .reference.steps import Join, Slim, Step, Union, Where, Window
+from .reference.steps import Join, Running, Session, Slim, Step, Union, Where, Window
 from .reference.values import FOREVER
 
 ALL = 10**9  # read to the end
@@ -73,6 +73,25 @@ def a_window(rng: random.Random, every_aggregate: bool = False) -> Window:
     return Window(small(rng), final(rng), every_aggregate)
 
 
+def a_hop(rng: random.Random, every_aggregate: bool = False) -> Window:
+    """Overlapping, side by side or with gaps; sizes that are no multiple of the distance too."""
+    return Window(small(rng) + rng.randrange(3), final(rng), every_aggregate, every=small(rng), offset=rng.choice((0, 0, 1, 2)))
+
+
+def a_changing_window(rng: random.Random) -> Window:
+    late = rng.choice(("divert", "ignore", "correct", "correct"))
+    emit = rng.choice(("final", "updates")) if late == "correct" else "updates"
+    size, every, offset = small(rng) + rng.randrange(2), rng.choice((0, 0, small(rng))), rng.choice((0, 0, 1))
+    return Window(size, late, every=every, offset=offset, allowed=rng.randrange(9), emit=emit)
+
+
+def a_session(rng: random.Random, changing: bool = False) -> Session:
+    late = rng.choice(("divert", "ignore", "correct", "correct")) if changing else final(rng)
+    emit = "final" if not changing or (late == "correct" and rng.random() < 0.5) else "updates"
+    longest = rng.choice((None, None, small(rng), small(rng) + 5))
+    return Session(small(rng), longest, late, rng.randrange(9) if late == "correct" else 0, emit)
+
+
 S, T = "stream", "stream2"
 Make = Callable[[random.Random], list[Node]]
 
@@ -86,6 +105,57 @@ PLANS: dict[str, tuple[tuple[str, ...], Make, Make | None]] = {
     "tumbling": ((S,), lambda g: [Node("out", a_window(g, every_aggregate=g.random() < 0.4), (S,))], None),
     "join-inner": ((S, T), lambda g: [Node("out", a_join(g, "inner"), (S, T))], None),
     "join-left": ((S, T), lambda g: [Node("out", a_join(g, "left"), (S, T))], None),
+    "hopping": ((S,), lambda g: [Node("out", a_hop(g, every_aggregate=g.random() < 0.2), (S,))], None),
+    "changing": ((S,), lambda g: [Node("out", a_changing_window(g), (S,))], None),
+    "session": ((S,), lambda g: [Node("out", a_session(g), (S,))], None),
+    "changing-session": ((S,), lambda g: [Node("out", a_session(g, changing=True), (S,))], None),
+    "running": ((S,), lambda g: [Node("out", Running(g.choice((None, small(g)))), (S,))], None),
+    "session-over-join": (
+        (S, T),
+        lambda g: [
+            Node("join", a_join(g, either(g)), (S, T)),
+            Node("slim", Slim(), ("join",)),
+            Node("out", a_session(g, changing=g.random() < 0.5), ("slim",)),
+        ],
+        None,
+    ),
+    "join-over-sessions": (
+        (S, T),
+        lambda g: [
+            Node("w1", a_session(g), (S,)),
+            Node("w2", a_session(g), (T,)),
+            Node("s1", Slim(), ("w1",)),
+            Node("s2", Slim(), ("w2",)),
+            Node("out", a_join(g, either(g)), ("s1", "s2")),
+        ],
+        None,
+    ),
+    "changing-over-join": (
+        (S, T),
+        lambda g: [
+            Node("join", a_join(g, either(g)), (S, T)),
+            Node("slim", Slim(), ("join",)),
+            Node("out", a_changing_window(g), ("slim",)),
+        ],
+        None,
+    ),
+    "late-of-hopping": (
+        (S,),
+        lambda g: [
+            Node("w", Window(small(g) + 2, "divert", every=small(g)), (S,)),
+            Node("out", a_changing_window(g), ("w.late",)),
+        ],
+        None,
+    ),
+    "join-over-hopping": (
+        (S, T),
+        lambda g: [
+            Node("w1", a_hop(g), (S,)),
+            Node("s1", Slim(), ("w1",)),
+            Node("out", a_join(g, either(g)), ("s1", T)),
+        ],
+        None,
+    ),
     "window-over-join": (
         (S, T),
         lambda g: [

@@ -16,7 +16,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock import Flow, Tumbling, agg
+from penstock import Flow, Hopping, View, agg
+from penstock import Session as Sessions
 from penstock.core.schema import Schema
 from penstock.core.time import FixedClock, micros
 from penstock.engine.assemble import targets
@@ -30,9 +31,9 @@ from penstock.log.port import EVENT_TIME, ORIGIN, End, Topic, TopicSpec
 from penstock.storage.local import LocalStorage
 
 from .cases import Case, EpochCut, Node
-from .law import Outcome, Output
+from .law import Outcome, Output, Shown, encoded
 from .reference.log import EngineMark, Entry, Mark, Source
-from .reference.steps import Join, Slim, Union, Where, Window
+from .reference.steps import Join, Running, Session, Slim, Union, Where, Window
 
 POINTS = ("after_open", "after_run", "before_decide", "after_decide", "after_sweep", "view.rows", "topic.appended")
 TYPED = "key string, val long, at timestamp"
@@ -70,10 +71,12 @@ class PartlySeenLog:
 
 @dataclass(frozen=True)
 class OverEngine:
-    """An implementation of cases. `headers`: whether frame headers know the stream's time."""
+    """An implementation of cases. `headers`: whether frame headers know the stream's time. `delay`: how far time stays behind
+    the clock where a stream is read to its end; None: it does not follow the clock."""
 
     headers: bool = True
     crashes: bool = True
+    delay: int | None = None
 
     def __call__(self, case: Case) -> Outcome:
         directory = Path(tempfile.mkdtemp(prefix="penstock-law-"))
@@ -172,15 +175,18 @@ class One:
         streams: dict[str, Stream] = {}
         if self.number == 0:
             for s in self.run.case.sources:
-                lateness = f"{s.lateness} us"
-                streams[s.name] = flow.stream(s.name, TYPED, time="at", lateness=lateness, idle="5 us")
+                delay = None if self.run.how.delay is None else f"{self.run.how.delay} us"
+                streams[s.name] = flow.stream(s.name, TYPED, time="at", lateness=f"{s.lateness} us", idle="5 us", delay=delay)
         else:
             streams["topic"] = flow.stream(f"out-0-{self.run.case.flows[0][-1].name}", "key string, val long")
         for node in self.nodes:
             streams[node.name] = built(node, [streams[i] for i in node.inputs])
             partitions = self.run.case.topic_partitions if node is self.nodes[-1] else 1
-            streams[node.name].to(f"out-{self.number}-{node.name}", key="key", partitions=partitions)
-            if isinstance(node.step, Window) and node.step.late == "divert":
+            if isinstance(node.step, Window | Session | Running) and node.step.updating:
+                streams[node.name].view(f"out-{self.number}-{node.name}")
+            else:
+                streams[node.name].to(f"out-{self.number}-{node.name}", key="key", partitions=partitions)
+            if isinstance(node.step, Window | Session) and node.step.late != "ignore":
                 streams[f"{node.name}.late"] = late = streams[node.name].late
                 late.to(f"late-{self.number}-{node.name}")
         return flow
@@ -220,11 +226,11 @@ class One:
             chosen = next(iter(cuts.values())) if self.number else cuts[source]
             return int(min(there, chosen.counts[partition]))
 
-        self.start().epoch(Wish(cut=rows))
+        self.start().epoch(Wish(cut=rows, tick=0))
         self.note()
 
     def until_quiet(self) -> None:
-        while self.start().epoch(Wish()):
+        while self.start().epoch(Wish(tick=0)):
             self.note()
 
     def note(self) -> None:
@@ -253,11 +259,26 @@ class One:
                 counts = Counter(fates.get(node.name, {}))
                 del counts["in"]
                 out.fates = counts
-            out.rows = [
-                (r[EVENT_TIME], r["key"], value(node, r), r[ORIGIN]) for r in self._written(f"out-{self.number}-{node.name}")
-            ]
+            name = f"out-{self.number}-{node.name}"
+            if isinstance(node.step, Window | Session | Running) and node.step.updating:
+                out.rows = self._viewed(name, node)
+            else:
+                out.rows = [(r[EVENT_TIME], r["key"], value(node, r), r[ORIGIN]) for r in self._written(name)]
             out.late = [r[ORIGIN] for r in self._late(node)]
         self.stop()
+
+    def _viewed(self, name: str, node: Node) -> list[Shown]:
+        """The rows of a view, with the time and the position that each had when it was sent."""
+        path = self.run.directory / "views"
+        if not (path / f"{name}.db").exists():
+            return []
+        with View(path, name) as view:
+            rows = view.rows().to_pylist()
+        if isinstance(node.step, Running):
+            return [(micros(r["newest"]), r["key"], value(node, r), encoded(("window", r["key"], 0))) for r in rows]
+        ends = [micros(r["window_end"]) for r in rows]
+        places = [encoded(("window", r["key"], micros(r["window_start"]))) for r in rows]
+        return [(end - 1, r["key"], value(node, r), place) for r, end, place in zip(rows, ends, places, strict=True)]
 
     def _late(self, node: Node) -> list[dict[str, Any]]:
         """The rows a node diverted: written out by a window, in the flow's own late topic from a join."""
@@ -299,8 +320,18 @@ def built(node: Node, ins: list[Stream]) -> Stream:
             within = (f"{step.lo} us", f"{step.hi} us")
             return left.join(right, on="key", within=within, how=step.how, late=step.late, name=name)
         case Window():
-            windowed = ins[0].window(Tumbling(f"{step.size} us"), by="key", late=step.late)
+            kind = Hopping(f"{step.size} us", every=f"{step.every or step.size} us", offset=f"{step.offset} us")
+            allowed = f"{step.allowed} us" if step.late == "correct" else None
+            windowed = ins[0].window(kind, by="key", late=step.late, allowed=allowed, emit=step.emit)
             return windowed.agg(n=agg.count(), total=agg.sum("val"), name=name)
+        case Session():
+            sessions = Sessions(f"{step.gap} us", longest=None if step.longest is None else f"{step.longest} us")
+            allowed = f"{step.allowed} us" if step.late == "correct" else None
+            windowed = ins[0].window(sessions, by="key", late=step.late, allowed=allowed, emit=step.emit)
+            return windowed.agg(n=agg.count(), total=agg.sum("val"), name=name)
+        case Running():
+            groups = ins[0].group_by("key", keep=None if step.keep is None else f"{step.keep} us")
+            return groups.agg(n=agg.count(), total=agg.sum("val"), newest=agg.max("at"), name=name)
 
 
 def _narrow(node: Node, ins: list[Stream]) -> list[Stream]:
@@ -319,7 +350,9 @@ def _slim(rows: pa.Table) -> pa.Table:
 
 
 def value(node: Node, row: dict[str, Any]) -> Any:
-    if isinstance(node.step, Window):
+    if isinstance(node.step, Window | Session):
+        return (row["n"], row["total"], row["revision"]) if node.step.updating else (row["n"], row["total"])
+    if isinstance(node.step, Running):
         return (row["n"], row["total"])
     if isinstance(node.step, Join):
         (other,) = [n for n in row if n.endswith("_val")]

@@ -1,28 +1,34 @@
 """Runs cases on the kernels alone, with their state in memory."""
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.core.change import POSITION, TIME, WATERMARK
+from penstock.core.change import OP, POSITION, TIME, WATERMARK, Op
 from penstock.core.time import NEVER
+from penstock.kernels import corrections
 from penstock.kernels.joins import JoinKernel
 from penstock.kernels.judging import watermarks
+from penstock.kernels.layouts import Spaced
 from penstock.kernels.memory import MemoryRunner, Ran
+from penstock.kernels.panes import PaneKernel
 from penstock.kernels.port import Fates, Kernel
 from penstock.kernels.rowwise import as_input, keep_where, with_columns
+from penstock.kernels.running import KeptKernel, RunningKernel
+from penstock.kernels.sessions import SessionKernel
 from penstock.kernels.windows import WindowKernel
 
 from .cases import Case, EpochCut, Node, SourceCut
-from .law import Outcome, Output, hold
+from .law import Outcome, Output, Shown, hold
 from .reading import ROWS, Reading, Stamp
 from .reference.log import Entry, Mark, Source
-from .reference.steps import Join, Slim, Union, Where, Window, double, text
+from .reference.steps import Join, Running, Session, Slim, Union, Where, Window, double, text
 
 STREAM = pa.schema([("key", pa.string()), ("val", pa.int64())])
 TIMESTAMP = pa.timestamp("us", tz="UTC")
@@ -36,6 +42,8 @@ class Aggregate:
     function: Any
     column: str | None
     type: pa.DataType
+    others: tuple[str, ...] = ()
+    options: tuple[Any, ...] = ()
 
 
 COUNT_AND_SUM = (Aggregate("n", "count", None, pa.int64()), Aggregate("total", "sum", "val", pa.int64()))
@@ -59,6 +67,37 @@ EVERY = (
     Aggregate("most_even", "max", "even", pa.bool_()),
 )
 Runner = Callable[..., MemoryRunner]
+Keyed = Window | Session | Running | Join
+MICRO = timedelta(microseconds=1)
+
+
+@dataclass(frozen=True)
+class Sessions:
+    """What a flow says of sessions, and of running aggregates."""
+
+    gap: timedelta
+    longest: timedelta | None = None
+    late: Any = "divert"
+    allowed: timedelta = timedelta()
+    emit: Any = "final"
+    early: timedelta | None = None
+    by: tuple[str, ...] = ("key",)
+    aggregates: tuple[Aggregate, ...] = COUNT_AND_SUM
+
+    @property
+    def keep(self) -> timedelta:
+        return self.gap
+
+    @staticmethod
+    def of(step: Session) -> "Sessions":
+        longest = None if step.longest is None else step.longest * MICRO
+        return Sessions(step.gap * MICRO, longest, step.late, step.allowed * MICRO, step.emit)
+
+
+def windowed(aggregates: Sequence[Aggregate], late: str) -> pa.Schema:
+    fields = [("key", pa.string()), ("window_start", TIMESTAMP), ("window_end", TIMESTAMP)]
+    told = [("revision", pa.int64()), *([("cause", corrections.TYPE)] if late == "correct" else [])]
+    return pa.schema([*fields, *((a.name, a.type) for a in aggregates), *told])
 
 
 @dataclass(frozen=True)
@@ -66,6 +105,8 @@ class OverKernels:
     """An implementation of cases. Its parts can be replaced, to see that a wrong one is caught."""
 
     window: Callable[..., Kernel] = WindowKernel
+    panes: Callable[..., Kernel] = PaneKernel
+    session: Callable[..., Kernel] = SessionKernel
     join: Callable[..., Kernel] = JoinKernel
     runner: Runner = MemoryRunner
     stamp: Stamp = watermarks
@@ -84,12 +125,23 @@ class OverKernels:
             outcome.implausible |= {name: r.implausible for name, r in flow.readings.items()}
         return outcome
 
-    def kernel(self, step: Window | Join, slot: int) -> Kernel:
+    def kernel(self, step: Keyed, slot: int) -> Kernel:
+        if isinstance(step, Session):
+            return self.session(Sessions.of(step), STREAM, windowed(COUNT_AND_SUM, step.late), slot_us=slot)
+        if isinstance(step, Running):
+            output = pa.schema([("key", pa.string()), *((a.name, a.type) for a in COUNT_AND_SUM)])
+            definition = Sessions((step.keep or 0) * MICRO)
+            if step.keep is None:
+                return RunningKernel(definition, STREAM, output)
+            return KeptKernel(definition, STREAM, output, step.keep, slot_us=slot)
         if isinstance(step, Window):
             aggregates = EVERY if step.every_aggregate else COUNT_AND_SUM
-            fields = [("key", pa.string()), ("window_start", TIMESTAMP), ("window_end", TIMESTAMP)]
-            output = pa.schema([*fields, *((a.name, a.type) for a in aggregates), ("revision", pa.int64())])
-            return self.window(["key"], step.size, aggregates, step.late, FULL if step.every_aggregate else STREAM, output)
+            output = windowed(aggregates, step.late)
+            layout = Spaced(step.size, step.every or step.size, step.offset)
+            given = (["key"], layout, aggregates, step.late, FULL if step.every_aggregate else STREAM, output)
+            if layout.single and not step.updating:
+                return self.window(*given)
+            return self.panes(*given, step.allowed, step.emit)
         output = pa.schema([*STREAM, ("other", pa.int64())])
         right = [("other", "val")]
         return self.join(["key"], step.lo, step.hi, step.how, step.late, STREAM, STREAM, right, output, slot_us=slot)
@@ -101,7 +153,7 @@ class FlowRun:
     def __init__(self, parts: OverKernels, case: Case, nodes: list[Node], sources: list[Source], prefix: str) -> None:
         self.nodes, self.prefix = nodes, prefix
         self.readings = {s.name: Reading(s, parts.stamp) for s in sources}
-        keyed = [n for n in nodes if isinstance(n.step, Window | Join)]
+        keyed = [n for n in nodes if isinstance(n.step, Keyed)]
         self.kernels = {n.name: parts.kernel(n.step, case.slot) for n in keyed}
         self.runners = {name: parts.runner(k, fanout=case.fanout) for name, k in self.kernels.items()}
         self.frontiers = {n.name: NEVER for n in nodes}
@@ -126,11 +178,13 @@ class FlowRun:
     def _take(self, node: Node, attempt: "Attempt") -> None:
         out, F = self.outputs[self.prefix + node.name], attempt.fs[node.name]
         rows = attempt.rows[node.name]
-        below = [r for r in rows.select([TIME, WATERMARK]).to_pylist() if max(r[TIME], r[WATERMARK]) < self.frontiers[node.name]]
+        updating = OP in rows.column_names
+        below = [r for r in rows.to_pylist() if not updating and max(r[TIME], r[WATERMARK]) < self.frontiers[node.name]]
         hold(not below, "row below the frontier announced before", node.name, below, self.frontiers[node.name])
         hold(self.frontiers[node.name] <= F, "frontier goes back", node.name)
         self.frontiers[node.name] = F
-        out.rows += [(r[TIME], r["key"], value(node, r), r[POSITION]) for r in rows.to_pylist()]
+        shown = [(r[TIME], r["key"], value(node, r), r[POSITION]) for r in rows.to_pylist()]
+        out.rows = folded(out.rows, shown, rows[OP].to_pylist()) if updating else out.rows + shown
         out.late += attempt.late[node.name][POSITION].to_pylist()
         out.fates.update(attempt.fates[node.name])
 
@@ -178,6 +232,22 @@ class Attempt:
             self.late[node.name] = pa.concat_tables(late)
 
 
+def folded(before: list[Shown], changes: list[Shown], ops: list[int]) -> list[Shown]:
+    """The rows after these changes. A change of what is not there, and two changes of one key, are promises broken."""
+    fold = {row[3]: row for row in before}
+    changed: Counter[bytes] = Counter()
+    for row, op in zip(changes, ops, strict=True):
+        key = row[3]
+        if op in (Op.DELETE, Op.UPDATE_BEFORE):
+            hold(fold.pop(key, None) == row, "what is taken back is not what was sent last", row)
+        else:
+            hold(key not in fold, "sent again without being taken back", row)
+            fold[key] = row
+        changed[key] += op != Op.UPDATE_BEFORE
+    hold(all(n == 1 for n in changed.values()), "two changes of one key in an epoch", changed)
+    return list(fold.values())
+
+
 def sliced(table: pa.Table, slices: int) -> list[pa.Table]:
     """So many slices at most; of no rows none, or one that is empty."""
     if not table.num_rows:
@@ -207,7 +277,11 @@ def slim(rows: pa.Table) -> pa.Array:
 
 def value(node: Node, row: dict[str, Any]) -> Any:
     if isinstance(node.step, Window):
-        return tuple(row[a.name] for a in (EVERY if node.step.every_aggregate else COUNT_AND_SUM))
+        told = (row["revision"],) if node.step.updating else ()
+        return (*(row[a.name] for a in (EVERY if node.step.every_aggregate else COUNT_AND_SUM)), *told)
+    if isinstance(node.step, Session | Running):
+        told = (row["revision"],) if isinstance(node.step, Session) and node.step.updating else ()
+        return (row["n"], row["total"], *told)
     return (row["val"], row["other"]) if isinstance(node.step, Join) else row["val"]
 
 

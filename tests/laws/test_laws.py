@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from penstock.core.hashing import Hashes
-from penstock.kernels import joins, windows
+from penstock.kernels import fragments, joins, windows
 
 from .cases import PLANS, make_case
 from .law import Broken, Implementation, check
@@ -17,7 +17,7 @@ from .over_kernels import OverKernels
 from .shrink import breaks, shrink
 
 FIRST = int(os.environ.get("PENSTOCK_LAW_SEED", "0"))
-KERNELS = ("tumbling", "join-inner", "join-left")
+KERNELS = ("tumbling", "hopping", "changing", "session", "changing-session", "running", "join-inner", "join-left")
 CHAINS = tuple(name for name in PLANS if name not in KERNELS)
 BLOCK = 250
 KERNELS_ALONE = OverKernels()
@@ -44,13 +44,14 @@ def test_chains_of_steps_give_what_the_specification_says(name: str) -> None:
     law_holds(name, range(FIRST, FIRST + 50))
 
 
-@pytest.mark.parametrize("name", ["tumbling", "join-inner", "join-left"])
+@pytest.mark.parametrize("name", KERNELS)
 def test_keys_of_one_hash_are_still_different_keys(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def collide(columns: object, rows: int) -> Hashes:
         return np.full(rows, 0x1234_5678_9ABC_DEF0, np.uint64)
 
     monkeypatch.setattr(joins, "hash64", collide)
     monkeypatch.setattr(windows, "hash64", collide)
+    monkeypatch.setattr(fragments, "hash64", collide)
     law_holds(name, range(FIRST, FIRST + 40))
 
 

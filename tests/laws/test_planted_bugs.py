@@ -9,11 +9,17 @@ import pyarrow.compute as pc
 import pytest
 
 from penstock.core.time import NEVER
-from penstock.kernels import joins, judging, probe, waiting, windows
+from penstock.kernels import changes, fragments, joins, judging, panes, probe, waiting, windows
+from penstock.kernels.chains import chained
+from penstock.kernels.changes import newest_of_all
+from penstock.kernels.filed import Filed
 from penstock.kernels.joins import JoinKernel
-from penstock.kernels.judging import Watermarks, watermarks
+from penstock.kernels.judging import Watermarks, judge_windows, watermarks
+from penstock.kernels.layouts import Spaced
 from penstock.kernels.memory import MemoryRunner, Ran
+from penstock.kernels.panes import PaneKernel
 from penstock.kernels.port import State
+from penstock.kernels.running import KeptKernel
 from penstock.kernels.windows import WindowKernel
 
 from .cases import make_case
@@ -121,12 +127,25 @@ class CommitsWhatCrashed(MemoryRunner):
         return ran
 
 
+class ForgetsOneTooEarly(PaneKernel):
+    def _is_over(self, slot: int, now: int, *, window: bool) -> bool:
+        return super()._is_over(slot, now + 1, window=window)
+
+
+class CompletesTwice(PaneKernel):
+    def _complete(self, starts: Any, before: int, now: int) -> Any:
+        return super()._complete(starts, before - 1, now)
+
+
 REPLACED: dict[str, tuple[str, OverKernels]] = {
     "the watermark includes the row itself": ("tumbling", OverKernels(stamp=row_counts_for_its_own_watermark)),
     "implausible times move the watermark": ("tumbling", OverKernels(stamp=implausible_times_move_the_watermark)),
     "a mark that goes back counts": ("tumbling", OverKernels(stamp=the_last_mark_counts)),
     "a window closes one instant too early": ("tumbling", OverKernels(window=ClosesOneInstantTooEarly)),
     "merging windows keeps the newest run": ("tumbling", OverKernels(window=KeepsTheNewestRun)),
+    "a hopping window is forgotten one instant too early": ("hopping", OverKernels(panes=ForgetsOneTooEarly)),
+    "a corrected window is forgotten one instant too early": ("changing", OverKernels(panes=ForgetsOneTooEarly)),
+    "a hopping window is complete twice": ("hopping", OverKernels(panes=CompletesTwice)),
     "a new number of buckets loses one": ("tumbling", OverKernels(runner=LosesABucket)),
     "a lost attempt has dropped state": ("tumbling", OverKernels(runner=CommitsWhatCrashed)),
     "merging joins keeps the newest run": ("join-inner", OverKernels(join=ForgetsOldRuns)),
@@ -144,12 +163,26 @@ def test_a_wrong_part_is_caught(bug: str) -> None:
     assert caught(*REPLACED[bug]), bug
 
 
-def late_at_the_end(times: Any, at: Any, size: int) -> Any:
-    return windows.window_starts(times, size) + size < at
+def late_at_the_end(layout: Any, times: Any, at: Any, late: str, allowed: int) -> judging.Verdicts:
+    return judge_windows(layout, times, at - 1, late, allowed)
 
 
-def toward_zero(times: Any, size: int) -> Any:
-    return np.fix(times / size).astype(np.int64) * size
+def toward_zero(self: Spaced, times: Any) -> Any:
+    return np.fix(times / self.size).astype(np.int64) * self.size
+
+
+def corrected_far_too_late(layout: Any, times: Any, at: Any, late: str, allowed: int) -> judging.Verdicts:
+    return judge_windows(layout, times, at, late, allowed + 1)
+
+
+def for_all_windows(layout: Any, times: Any, at: Any, late: str, allowed: int) -> judging.Verdicts:
+    """A row that is on time for one of its windows counts for all of them."""
+    right = judge_windows(layout, times, at, late, allowed)
+    if right.whole is not None and len(right.rows):
+        right.whole = right.whole.copy()
+        right.whole[right.rows] = True
+        right.rows, right.starts, right.corrected = right.rows[:0], right.starts[:0], right.corrected[:0]
+    return right
 
 
 def nothing_is_matched(rows: pa.Table, matched: object) -> pa.Table:
@@ -177,12 +210,39 @@ def trust_the_hash(patch: Patch) -> None:
     patch.setattr(probe, "_same", lambda left, right: np.ones(len(left[0]), np.bool_))
 
 
+kept_shown = KeptKernel._shown
+
 PATCHED: dict[str, tuple[str, Callable[[Patch], None]]] = {
     "a row at the end of a window is on time": (
         "tumbling",
-        lambda patch: patch.setattr(windows, "late_for_window", late_at_the_end),
+        lambda patch: patch.setattr(windows, "judge_windows", late_at_the_end),
     ),
-    "windows before 1970 are rounded up": ("tumbling", lambda patch: patch.setattr(windows, "window_starts", toward_zero)),
+    "windows before 1970 are rounded up": ("tumbling", lambda patch: patch.setattr(Spaced, "panes", toward_zero)),
+    "a correction is taken one instant too late": (
+        "changing",
+        lambda patch: patch.setattr(windows, "judge_windows", corrected_far_too_late),
+    ),
+    "a row counts for windows that it is late for": (
+        "hopping",
+        lambda patch: patch.setattr(windows, "judge_windows", for_all_windows),
+    ),
+    "what was sent is forgotten": ("changing", lambda patch: patch.setattr(panes, "newest", lambda runs, key: None)),
+    "the oldest of what was sent counts": (
+        "changing",
+        lambda patch: patch.setattr(changes, "newest_of_all", lambda runs, key: newest_of_all(list(reversed(runs)), key)),
+    ),
+    "rows a gap apart are one session": (
+        "session",
+        lambda patch: patch.setattr(fragments, "chained", lambda keys, firsts, lasts, gap: chained(keys, firsts, lasts, gap + 1)),
+    ),
+    "what was sent of a session stays where it was filed": (
+        "changing-session",
+        lambda patch: patch.setattr(Filed, "_moved", lambda self, sent, there, run: []),
+    ),
+    "a key that was silent too long stays": (
+        "running",
+        lambda patch: patch.setattr(KeptKernel, "_shown", lambda self, looked, now: kept_shown(self, looked, NEVER)),
+    ),
     "what was matched is forgotten": ("join-left", lambda patch: patch.setattr(waiting, "_without", nothing_is_matched)),
     "null keys join": ("join-inner", join_null_keys),
     "equal hashes are taken for equal keys": ("join-inner", trust_the_hash),

@@ -1,48 +1,82 @@
-"""penstock fates: the books of a flow: what became of every row, step by step."""
+"""penstock fates: the books of a flow: what became of every row, and what would have become of it under another lateness."""
+
+from typing import TYPE_CHECKING, Any
 
 import click
 
-FATES = ("filtered", "dead", "implausible", "duplicate", "outside", "held", "passed", "on time", "corrected", "diverted", "ignored")
+if TYPE_CHECKING:
+    from pathlib import Path
+
+UNHEALTHY = 4
 
 
 @click.command()
 @click.argument("flow")
+@click.option(
+    "--lateness",
+    metavar="DURATION",
+    help="Judge the stored rows once more, on the side, as if the flow's streams had this lateness; changes nothing.",
+)
 @click.option("--output", type=click.Choice(["table", "jsonl", "csv"]), help="Default: a table on a terminal, else JSON lines.")
-def fates(flow: str, output: str | None) -> None:
+def fates(flow: str, lateness: str | None, output: str | None) -> int:
     """Print the books of FLOW (its name, or the file that defines it): rows in = the sum of their fates.
 
-    Exit code 4 if the books do not balance.
+    Where windows overlap, a row is judged by each of its windows: then `judged` counts rows, `windows` counts rows times windows,
+    and on time, corrected, diverted and ignored are of the latter. Exit code 4 if the books do not balance.
+
+    With --lateness, for each step that judges rows of a stream: how many of the stored rows are on time and late under the flow's
+    own setting and under this one, and the least lateness that keeps 99 %, 99.9 % and all of them. It needs the flow's file.
 
     \b
     penstock fates shop
     penstock fates shop.py --output jsonl
+    penstock fates shop.py --lateness "30 seconds"
     """
+    from penstock.storage.home import find_home
+
+    if lateness is None:
+        return _books(find_home(), flow, output)
+    from penstock.cli.fates_whatif import print_what_if
+
+    print_what_if(find_home(), flow, lateness, output)
+    return 0
+
+
+def _books(home: "Path", flow: str, output: str | None) -> int:
     import pyarrow as pa
 
     from penstock.cli.load import load_flows
     from penstock.cli.output import print_table
     from penstock.engine.inspect import decisions_of
     from penstock.engine.progress import balance
-    from penstock.storage.home import find_home
 
     names = [g.name for g in load_flows([flow])] if flow.endswith(".py") else [flow]
     unbalanced = []
     for name in names:
-        last = decisions_of(find_home(), name).last()
+        last = decisions_of(home, name).last()
         books = last.fates if last else {}
-        sums = {step: (rows_in, known) for step, rows_in, known in balance(books)}
-        used = [f for f in FATES if any(counts.get(f) for counts in books.values())]
-        rows = [
-            {"flow": name, "step": step, "in": counts.get("in", 0)}
-            | {f: counts.get(f, 0) for f in used}
-            | {"balanced": sums[step][0] == sums[step][1]}
-            for step, counts in books.items()
-        ]
-        if not rows:
+        if not books:
             click.echo(f"flow {name} has not read anything yet", err=True)
             continue
-        print_table(pa.Table.from_pylist(rows), output)
-        unbalanced += [f"{name}, step {step}: {a} in, {b} accounted for" for step, (a, b) in sums.items() if a != b]
-    if unbalanced:
-        click.echo("the books do not balance:\n  " + "\n  ".join(unbalanced), err=True)
-        raise SystemExit(4)
+        sums = {step: (rows, known) for step, rows, known in balance(books)}
+        wrong = {step: (rows, known) for step, (rows, known) in sums.items() if rows != known}
+        print_table(pa.Table.from_pylist(_lines(name, books, wrong)), output)
+        unbalanced += [f"{name}, step {step}: {rows} in, {known} accounted for" for step, (rows, known) in wrong.items()]
+    if not unbalanced:
+        return 0
+    click.echo("the books do not balance:\n  " + "\n  ".join(unbalanced), err=True)
+    return UNHEALTHY
+
+
+def _lines(name: str, books: Any, wrong: dict[str, Any]) -> list[dict[str, Any]]:
+    """A line for each step, with the fates that any step has seen."""
+    from penstock.engine.progress import BY_WINDOW, SETTLED, VERDICTS
+
+    known = (*SETTLED, "judged", "windows", *VERDICTS)
+    used = [fate for fate in known if any(counts.get(fate) for counts in books.values())]
+    return [
+        {"flow": name, "step": step, "in": counts.get("in", 0)}
+        | {fate: counts.get(fate, 0) for fate in used}
+        | {"balanced": step not in wrong and f"{step}{BY_WINDOW}" not in wrong}
+        for step, counts in books.items()
+    ]

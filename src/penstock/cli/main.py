@@ -33,10 +33,13 @@ COMMANDS = {
     "demo": Place("penstock.cli.demo:demo", "A shop, live: orders, payments, a crash, and books that balance."),
     "run": Place("penstock.cli.run:run", "Run flows: until stopped, to the end of the log, or to the end of time."),
     "check": Place("penstock.cli.check:check", "Say whether a flow can run, and if not, what to change."),
-    "plan": Place("penstock.cli.check:plan", "Show the steps of a flow as text, as a diagram, or as Spark's plan."),
+    "plan": Place(
+        "penstock.cli.plan:plan", "Show the steps of a flow as text, as a diagram, or as Spark's plan; or draw its time."
+    ),
     "topic": Place("penstock.cli.topic:topic", "Create, list, describe, write, read, mark and delete topics."),
     "view": Place("penstock.cli.view:view", "List, show, look up and follow views."),
     "fates": Place("penstock.cli.fates:fates", "The books: what became of every row."),
+    "why": Place("penstock.cli.why:why", "Tell what became of one record, and which setting would have changed it."),
     "epochs": Place("penstock.cli.epochs:epochs", "Show how long the last epochs took, step by step."),
     "ingest": Place("penstock.cli.ingest:ingest", "Write any Spark stream into a topic, exactly once."),
     "doctor": Place("penstock.cli.doctor:doctor", "Check home, Java, versions, log and state; say what to do."),

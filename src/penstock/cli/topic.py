@@ -90,6 +90,8 @@ def list_(output: str | None) -> None:
 def describe(name: str, output: str | None) -> None:
     """Show settings and partitions of the topic NAME: offsets, last write, greatest event time and mark, size, disorder.
 
+    Disorder is how far a row came behind a newer one, at most, over the last two million rows of a partition.
+
     \b
     penstock topic describe orders
     """

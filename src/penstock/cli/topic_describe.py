@@ -6,7 +6,8 @@ import pyarrow as pa
 
 from penstock.core.schema import TIMESTAMP
 from penstock.core.time import FOREVER, NEVER, duration_text, text
-from penstock.log.port import End, Frame, Topic
+from penstock.engine.disorder import disorder
+from penstock.log.port import End, Topic
 
 LIST = pa.schema(
     [("topic", pa.string()), ("kind", pa.string()), ("partitions", pa.int64()), ("rows", pa.int64()), ("last_append", TIMESTAMP)]
@@ -60,10 +61,11 @@ def settings(topic: Topic) -> dict[str, str]:
 
 def partitions(topic: Topic) -> list[dict[str, Any]]:
     """What each partition holds."""
-    return [_partition(number, end, list(topic.frames(number, end.first))) for number, end in sorted(topic.ends().items())]
+    return [_partition(topic, number, end) for number, end in sorted(topic.ends().items())]
 
 
-def _partition(number: int, end: End, frames: list[Frame]) -> dict[str, Any]:
+def _partition(topic: Topic, number: int, end: End) -> dict[str, Any]:
+    measured = disorder(topic, None, [number])
     return {
         "partition": number,
         "first": end.first,
@@ -72,15 +74,9 @@ def _partition(number: int, end: End, frames: list[Frame]) -> dict[str, Any]:
         "last_append": _time(end.appended),
         "greatest_time": _time(end.time),
         "greatest_mark": None if end.mark == NEVER else text(end.mark),
-        "bytes": sum(frame.where[2] for frame in frames),
-        "disorder_seconds": _disorder(frames),
+        "bytes": sum(frame.where[2] for frame in topic.frames(number, end.first)),
+        "disorder_seconds": measured.worst / 1e6 if measured.rows else None,
     }
-
-
-def _disorder(frames: list[Frame]) -> float | None:
-    """How far a row came behind the greatest time of the batches before it, at most; what is inside a batch is not seen."""
-    known = [frame.time_before - frame.least for frame in frames if frame.count and frame.time_before != NEVER]
-    return max([0, *known]) / 1e6 if known else None
 
 
 def _kind(topic: Topic) -> str:

@@ -38,6 +38,17 @@ class Position:
         return Position(topic.decode(), int.from_bytes(rest[:4], "big"), int.from_bytes(rest[4:], "big"))
 
 
+def position_text(data: bytes) -> str:
+    """A position for people: `orders/0@12`; of a derived row what it was made from."""
+    if data[:1] == b"u":
+        return position_text(data[1:-4])
+    source = Position.decode(data)
+    return str(source) if source else f"{_KINDS.get(data[:1], 'row')} {data.hex()}"
+
+
+_KINDS = {b"w": "window", b"p": "pair"}
+
+
 def source_prefix(topic: str, partition: int) -> bytes:
     return b"s" + topic.encode() + _END + partition.to_bytes(4, "big")
 

@@ -38,7 +38,7 @@ def _sink(plan: Plan, output: Output, log: Log, storage: Storage, views: Path, f
 def _comes_once(step: Step, output: Output) -> bool:
     """A window comes out once: no two of its rows share by and window_start."""
     window = step.definition
-    return isinstance(window, Window) and set(output.key) == {"window_start", *window.by}
+    return isinstance(window, Window) and not step.updating and set(output.key) == {"window_start", *window.by}
 
 
 def _letters(flow: str, kind: str, log: Log, storage: Storage) -> Target:

@@ -19,6 +19,7 @@ from penstock.engine.program import Program, lower
 from penstock.engine.records import keep_record
 from penstock.errors import Held, Mismatch, NotFound, TornEpoch
 from penstock.flow.plan import Plan, Source
+from penstock.kernels.port import crossed
 from penstock.log.port import Log, Topic
 from penstock.storage.port import Storage
 
@@ -144,7 +145,14 @@ class Driver:
         ):
             return True
         before = self.last.frontiers if self.last else self.program.frontiers(dict.fromkeys(self.program.sources, -(2**62)))
-        return opened.rows > 0 or dict(opened.frontiers) != dict(before)
+        return opened.rows > 0 or dict(opened.frontiers) != dict(before) or self._early(opened)
+
+    def _early(self, opened: Opened) -> bool:
+        """Whether open windows of the last epochs with rows are to be shown now."""
+        last, early = self.last, self.program.early
+        if not last or not early:
+            return False
+        return any(crossed((last.clock, opened.clock), every) for every in early.values()) and last.rows > 0
 
     def epoch(self, wish: Wish | None = None) -> Report | None:
         """One epoch, if there is anything to do."""

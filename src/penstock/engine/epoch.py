@@ -86,6 +86,7 @@ def _run(setting: Setting, opened: Opened, last: Decision | None, state: tuple[R
             state=state,
             inputs=_port_frontiers(program, opened.frontiers),
             before=_port_frontiers(program, last.frontiers) if last else {},
+            clock=(last.clock if last else 0, opened.clock),
         )
         result = placement.run(job)
         new = _next_inputs(setting, job, result)
@@ -125,7 +126,8 @@ def _fitting_state(setting: Setting, last: Decision | None, epoch: int) -> tuple
         refs = [r for r in last.state if r.step == step]
         for bucket in range(setting.buckets):
             rebucket(setting.storage, writer, refs, step, bucket, setting.buckets)
-    return tuple(writer.write())
+    of_sources = (r for r in last.state if r.step in setting.program.sources)  # by partition, not by hash
+    return (*of_sources, *writer.write())
 
 
 def _decision(setting: Setting, opened: Opened, last: Decision | None, state: tuple[RunRef, ...], result: Result) -> Decision:

@@ -1,6 +1,6 @@
 """Looking at flows from outside: open windows, books, health. Reads what is on disk and needs no Spark."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -8,12 +8,12 @@ import pyarrow as pa
 
 from penstock.core.schema import Schema
 from penstock.engine.decision import Decision, Decisions
+from penstock.engine.describe import decode
 from penstock.engine.program import Program
 from penstock.engine.state import load_state, read_run
 from penstock.errors import NotFound, PenstockError
-from penstock.flow.plan import Aggregate
+from penstock.kernels.families import kernel_of
 from penstock.kernels.port import Kernel
-from penstock.kernels.windows import WindowKernel
 from penstock.storage.local import LocalStorage
 from penstock.storage.port import Storage
 from penstock.storage.sealed import read_sealed
@@ -43,27 +43,27 @@ def open_rows(home: Path, view: str) -> pa.Table | None:
         steps: list[dict[str, Any]] = decisions.owner().get("steps", [])
         for step in steps:
             if view in step["views"]:
-                return _open(_kernel(step), decisions.storage, decisions.last(), step["name"])
+                ports = [port["name"] for port in step["ports"]]
+                return _open(_kernel(step), decisions.storage, decisions.last(), step["name"], ports)
     return None
 
 
 def open_rows_of(program: Program, storage: Storage, last: Decision | None, step: str) -> pa.Table | None:
-    return _open(program.kernels[step], storage, last, step)
+    return _open(program.kernels[step], storage, last, step, program.plan.step(step).inputs)
 
 
 def _kernel(step: Mapping[str, Any]) -> Kernel:
-    output = Schema.of(step["output"])
-    aggregates = [Aggregate(name, function, column, output.type(name)) for name, function, column in step["aggregates"]]
-    by, size, late = tuple(step["by"]), step["size"], step["late"]
-    return WindowKernel(by, size, aggregates, late, Schema.of(step["input"]).arrow, output.arrow)
+    definition = decode(step["definition"])
+    inputs = [Schema.of(port["schema"]).arrow for port in step["ports"]]
+    return kernel_of(definition.family, definition, inputs, Schema.of(step["output"]).arrow)
 
 
-def _open(kernel: Kernel, storage: Storage, last: Decision | None, step: str) -> pa.Table | None:
+def _open(kernel: Kernel, storage: Storage, last: Decision | None, step: str, ports: Sequence[str]) -> pa.Table | None:
     tables = []
     for bucket in range(last.buckets if last else 0):
         assert last
         refs = [r for r in last.state if (r.step, r.bucket) == (step, bucket)]
-        rows = kernel.open_rows(load_state(storage, refs, ()))
+        rows = kernel.open_rows(load_state(storage, refs, tuple(last.frontiers[port] for port in ports)))
         if rows is not None and rows.num_rows:
             tables.append(rows)
     return pa.concat_tables(tables) if tables else None

@@ -12,6 +12,8 @@ from penstock.engine.source import SourceSpec
 from penstock.errors import Mismatch, NotFound, OffsetGone
 from penstock.log.port import End, Frame, Log, Topic
 
+TICK = 1_000_000  # microseconds that the clock's marks in a partition lie apart, at least: each costs an epoch, or a line on disk
+
 Cut = Callable[[str, int, int], int]  # (source, partition, rows there) -> rows to take: how tests cut within frames
 
 
@@ -23,6 +25,12 @@ class Wish:
     stops: Mapping[tuple[str, int], int] = field(default_factory=dict)  # catch-up: read no further
     end: bool = False  # mark every input +∞
     cut: Cut | None = None
+    tick: int = TICK
+
+    @property
+    def lives(self) -> bool:
+        """The run goes on: time that passes is worth an epoch. A bounded run would never come to its end."""
+        return not self.stops and not self.end
 
 
 @dataclass(frozen=True)
@@ -55,10 +63,16 @@ class _Partition:
 
     def watermark_after(self, frame: Frame) -> int:
         late = self.spec.lateness
-        known = frame.mark_after
-        if self.spec.headers and late is not None and frame.time_after > NEVER:
-            known = max(known, frame.time_after - late)
+        known, time = frame.mark_after, self._time_after(frame)
+        if late is not None and time > NEVER:
+            known = max(known, time - late)
         return max(self.state.watermark, known)
+
+    def _time_after(self, frame: Frame) -> int:
+        """How far time has come behind a frame, as far as its header says."""
+        if self.spec.append:
+            return frame.appended if frame.count else NEVER
+        return frame.time_after if self.spec.headers else NEVER
 
     def mark(self, time: int) -> EngineMark | None:
         """The engine's mark stands at the next offset to be read."""
@@ -81,7 +95,10 @@ def open_epoch(program: Program, log: Log, last: Decision | None, clock: int, wi
         marks += new_marks
     start = {(p.spec.step, p.number): (p.state.next, p.state) for p in partitions}
     behind = _choose(partitions, wish)
-    after = {name: _after(states[name], [p for p in partitions if p.spec.step == name], start) for name in states}
+    read = any(p.state.next > start[p.spec.step, p.number][0] for p in partitions)
+    if read or (wish.lives and _waited_for(program, last)):
+        marks += _delayed(partitions, clock, wish.tick)
+    after = {name: _after(states[name], [p for p in partitions if p.spec.step == name]) for name in states}
     used = {name: source.used for name, source in after.items()}
     return Opened(
         epoch=last.epoch + 1 if last else 0,
@@ -197,16 +214,32 @@ def _choose_within(partitions: list[_Partition], cut: Cut) -> int:
     return behind
 
 
-def _after(
-    state: SourceState, partitions: list[_Partition], start: Mapping[tuple[str, int], tuple[int, PartitionState]]
-) -> SourceState:
+def _waited_for(program: Program, last: Decision | None) -> bool:
+    """Whether something can come of time alone: a step has state, or somebody reads our marks."""
+    if any(o.kind == "topic" for o in program.plan.outputs):
+        return True
+    return last is not None and any(r.step in program.kernels for r in last.state)
+
+
+def _delayed(partitions: list[_Partition], clock: int, tick: int) -> list[EngineMark]:
+    """A stream with a delay that is read to its end has come to the clock less the delay: the mark stands behind its rows."""
+    behind = {p.spec.step for p in partitions if p.state.next < p.end.next}
+    marks = []
+    for p in partitions:
+        if p.spec.delay is None or p.spec.step in behind:
+            continue
+        time = clock - p.spec.delay
+        if time > p.state.watermark and time - tick >= p.state.floor:
+            marks.append(p.mark(time))
+    return [m for m in marks if m]
+
+
+def _after(state: SourceState, partitions: list[_Partition]) -> SourceState:
     """The source after this epoch, and the frontier this epoch may use: what is known now."""
     if not partitions:
         return state
-    spec = partitions[0].spec
     after = {p.number: p.state for p in partitions}
-    known = min((p.state if spec.headers else start[p.spec.step, p.number][1]).watermark for p in partitions)
-    return replace(state, partitions=after, used=max(state.used, known))
+    return replace(state, partitions=after, used=max(state.used, min(p.watermark for p in after.values())))
 
 
 def _range(p: _Partition, first: int, before: PartitionState) -> Range:
@@ -234,13 +267,14 @@ def spread(opened: Opened, program: Program, tasks: int) -> tuple[Range, ...]:
     out: list[Range] = []
     share = max(1, opened.rows // tasks)
     for span in opened.ranges:
-        if not program.sources[span.step].headers or span.stop - span.start <= share * 5 // 4:
+        spec = program.sources[span.step]
+        if not spec.ahead or span.stop - span.start <= share * 5 // 4:
             out.append(span)
             continue
-        first = span.start
+        rest = span
         for frame in opened.frames[span.step, span.partition]:
-            if frame.end - first >= share and frame.end < span.stop:
-                out.append(span._replace(start=first, stop=frame.end))
-                first = frame.end
-        out.append(span._replace(start=first))
+            if frame.end - rest.start >= share and frame.end < span.stop:
+                out.append(rest._replace(stop=frame.end))
+                rest = rest._replace(start=frame.end, time=frame.appended if spec.append else span.time)
+        out.append(rest)
     return tuple(out)

@@ -22,6 +22,7 @@ from penstock.engine.reading import Range
 from penstock.engine.state import read_arrow
 from penstock.engine.work import Blocks, Result, Work, split
 from penstock.errors import PenstockError, TornEpoch
+from penstock.kernels.port import crossed
 from penstock.log.port import Log
 from penstock.storage.port import Storage
 
@@ -48,6 +49,7 @@ class Job:
     state: Sequence[RunRef]
     inputs: Mapping[str, tuple[int, ...]]  # keyed step -> frontier of each port, now
     before: Mapping[str, tuple[int, ...]]  # the same in the epoch before; () at the start
+    clock: tuple[int, int] = (0, 0)  # when the epoch before and this one were opened
     refs: Mapping[tuple[str, int], list[RunRef]] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -57,7 +59,7 @@ class Job:
         object.__setattr__(self, "refs", refs)
 
     def work(self) -> Work:
-        return Work(self.program, self.storage, self.epoch)
+        return Work(self.program, self.storage, self.epoch, self.clock)
 
     def levels(self) -> range:
         return range(1, self.program.depth(self.segment) + 1)
@@ -69,7 +71,7 @@ class Placement(Protocol):
 
 def read_units(job: Job, work: Work, ranges: Iterable[Range], carried: Iterable[Carried]) -> None:
     """Level 0: what comes into the segment."""
-    work.read(job.log, ranges)
+    work.read(job.log, ranges, job.refs)
     for reader, file in carried:
         rows = read_arrow(job.storage, file).read_all()
         name, _, port = reader.partition(":")
@@ -90,7 +92,8 @@ def run_buckets(job: Job, work: Work, level: int, arrived: Mapping[int, Blocks],
             blocks = arrived.get(bucket, {})
             refs = job.refs.get((step, bucket), [])
             has_rows = any((step, port) in blocks for port in range(len(now)))
-            if has_rows or (refs and now != before):
+            early = job.program.early.get(step)
+            if has_rows or (refs and (now != before or (early and crossed(job.clock, early)))):
                 work.step(step, bucket, blocks, refs, before, list(now))
 
 

@@ -8,8 +8,10 @@ segment: its rows go through the JVM, and what follows it starts in the next one
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from penstock.core.schema import Schema
+from penstock.core.time import micros
 from penstock.engine.source import SourceSpec
 from penstock.flow.plan import Keyed, LateRows, MapArrow, Output, Plan, Select, Source, Step, Union, Where
 from penstock.kernels.families import kernel_of
@@ -43,6 +45,12 @@ class Program:
     places: Mapping[str, Place]
     readers: Mapping[str, tuple[Reader, ...]]
     late_sink: frozenset[str] = field(default_factory=frozenset)  # judging steps whose late rows go to the flow's own topic
+
+    @cached_property
+    def early(self) -> dict[str, int]:
+        """Steps that show open windows every so many microseconds."""
+        found = {s.name: getattr(s.definition, "early", None) for s in self.plan.steps}
+        return {name: micros(span) for name, span in found.items() if span}
 
     @property
     def segments(self) -> int:
@@ -82,7 +90,8 @@ def _meaning(step: Step) -> str:
     if isinstance(definition, MapArrow):
         return "map_arrow"
     if isinstance(definition, Source):
-        return f"stream {definition.topic} {definition.time} {definition.lateness}"
+        other = [definition.append or None, definition.append_time, definition.clock]
+        return " ".join(map(str, ["stream", definition.topic, definition.time, definition.lateness, *filter(None, other)]))
     return repr(definition)
 
 
@@ -103,7 +112,7 @@ def lower(plan: Plan, topics: Mapping[str, Topic | None]) -> Program:
     for name, kernel in kernels.items():
         kernel.gives_position = _position_wanted(name, plan, kernels, places, readers)
     read_late = {s.inputs[0] for s in plan.steps if isinstance(s.definition, LateRows)}
-    diverts = {s.name for s in plan.steps if isinstance(s.definition, Keyed) and s.definition.late == "divert"}
+    diverts = {s.name for s in plan.steps if isinstance(s.definition, Keyed) and s.definition.late in ("divert", "correct")}
     return Program(plan, sources, kernels, places, readers, frozenset(diverts - read_late))
 
 

@@ -3,10 +3,14 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from penstock.core.time import FOREVER, NEVER, micros, moment
+import numpy as np
+
+from penstock.core.time import FOREVER, NEVER, moment
 from penstock.engine.decision import Decision
 from penstock.engine.driver import Driver, Report
 from penstock.flow.plan import Plan, Window
+from penstock.kernels.fixed import layout_of
+from penstock.kernels.windows import OPEN
 
 
 def clock_text(us: int) -> str:
@@ -28,12 +32,16 @@ def count(fates: Mapping[str, Mapping[str, int]], *which: str) -> int:
 
 def windows_open(plan: Plan, decision: Decision) -> tuple[int, int]:
     """How many windows are open, and until when the last of them is."""
-    ends = set()
+    windows, last = 0, NEVER
     for step in plan.steps:
         if isinstance(step.definition, Window):
-            size = micros(step.definition.size)
-            ends |= {(step.name, r.slot + size) for r in decision.state if r.step == step.name}
-    return len(ends), max((end for _, end in ends), default=NEVER)
+            layout, frontier = layout_of(step.definition.layout), decision.frontiers.get(step.name, NEVER)
+            slots = {r.slot for r in decision.state if (r.step, r.table) == (step.name, OPEN)}
+            starts = np.unique(layout.windows(np.array(sorted(slots), np.int64))[1])
+            ends = layout.ends(starts)
+            windows += int(np.count_nonzero(ends > frontier))
+            last = max([last, *ends[ends > frontier].tolist()])
+    return windows, last
 
 
 @dataclass
@@ -84,9 +92,20 @@ class Tally:
         return f"watermark {clock_text(time)}" + ("" if time >= FOREVER else f", held back by {place}")
 
 
+SETTLED = ("filtered", "dead", "implausible", "duplicate", "outside", "too old", "held", "passed")  # rows
+BY_WINDOW = ", window by window"  # behind the name of a step whose windows overlap: its second line
+VERDICTS = ("on time", "corrected", "diverted", "ignored")  # rows; where windows overlap, rows times windows
+
+
 def balance(fates: Mapping[str, Mapping[str, int]]) -> Iterable[tuple[str, int, int]]:
-    """Per step: rows in, and rows whose fate is known. The books balance when both are equal."""
-    known = ("filtered", "dead", "implausible", "duplicate", "outside", "held", "passed")
-    judged = ("on time", "corrected", "diverted", "ignored")
+    """Per step: rows in, and rows whose fate is known. The books balance when both are equal.
+
+    Where windows overlap a row is judged by several: the step has a second line, of what was to be judged and what was."""
     for step, counts in fates.items():
-        yield step, counts.get("in", 0), sum(counts.get(f, 0) for f in (*known, *judged))
+        verdicts = sum(counts.get(f, 0) for f in VERDICTS)
+        settled = sum(counts.get(f, 0) for f in SETTLED)
+        if "judged" not in counts and "windows" not in counts:
+            yield step, counts.get("in", 0), settled + verdicts
+            continue
+        yield step, counts.get("in", 0), settled + counts.get("judged", 0)
+        yield f"{step}{BY_WINDOW}", counts.get("windows", 0), verdicts

@@ -1,8 +1,8 @@
 """2. Read: rows of the log, decoded, with W(r) stamped on each; the dead and the implausible are taken out."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -12,7 +12,9 @@ import pyarrow as pa
 from penstock.core.change import POSITION, TIME
 from penstock.core.change import WATERMARK as W
 from penstock.core.position import source_positions
+from penstock.core.schema import TIMESTAMP
 from penstock.core.time import FIRST, LAST, NEVER
+from penstock.engine.clocks import DeviceClocks, times_of
 from penstock.engine.source import SourceSpec
 from penstock.kernels.judging import watermarks
 from penstock.kernels.port import Fates
@@ -22,6 +24,7 @@ from penstock.log.port import EVENT_TIME, ORIGIN, VALUE, WATERMARK, Chunk, Frame
 ADDRESS = "__at"  # int64: partition << 44 | offset; becomes POSITION only where one is needed
 _SHIFT = 44
 _IMPLAUSIBLE = "its time lies too far beyond its append time, or outside the years 1 to 9999"
+_CLOCK = "its time, set right, lies too far from its append time: the clock of its device cannot be explained"
 PIECE = 1_000_000  # rows that are taken through the first level at once
 
 Times = npt.NDArray[np.int64]
@@ -58,25 +61,26 @@ class Read:
     time: int  # greatest plausible event time up to the end
 
 
-def read(topic: Topic, spec: SourceSpec, span: Range) -> Iterator[Read]:
-    """The rows of a range, a large piece at a time."""
+def read(topic: Topic, spec: SourceSpec, span: Range, clocks: DeviceClocks | None = None) -> Iterator[Read]:
+    """The rows of a range, a large piece at a time. clocks: what the epochs before have learned; None: begin anew."""
     chunks: list[Chunk] = []
+    clocks = clocks or (DeviceClocks(spec.clock) if spec.clock else None)
     held, carry = 0, span.time
     for chunk in topic.read(span.partition, span.start, span.stop, _physical(spec)):
         chunks.append(chunk)
         held += chunk.frame.count
         if held >= PIECE:
-            piece = _read_piece(spec, span, chunks, carry)
+            piece = _read_piece(spec, span, chunks, carry, clocks)
             carry, chunks, held = piece.time, [], 0
             yield piece
     if chunks:
-        yield _read_piece(spec, span, chunks, carry)
+        yield _read_piece(spec, span, chunks, carry, clocks)
 
 
 def _physical(spec: SourceSpec) -> list[str]:
     if spec.raw:
         return [VALUE]
-    return list(dict.fromkeys([*spec.columns, *([spec.time] if spec.time else [])]))
+    return list(dict.fromkeys([*spec.reads, *([spec.time] if spec.time else [])]))
 
 
 @dataclass
@@ -89,9 +93,11 @@ class _Rows:
     times: Times
     alive: Mask  # False: cannot be decoded, or has no time
     reasons: dict[int, str]  # of those
+    explained: Mask | None = None  # False: the clock of its device cannot be explained
+    made: Mapping[str, pa.Array] = field(default_factory=dict)  # columns that are not in the topic
 
 
-def _read_piece(spec: SourceSpec, span: Range, chunks: list[Chunk], carry: int) -> Read:
+def _read_piece(spec: SourceSpec, span: Range, chunks: list[Chunk], carry: int, clocks: DeviceClocks | None) -> Read:
     frames = [c.frame for c in chunks]
     table, offsets, appended = _gathered(chunks)
     if not spec.headers:  # rows before the range are in the carry already
@@ -99,20 +105,23 @@ def _read_piece(spec: SourceSpec, span: Range, chunks: list[Chunk], carry: int) 
         table, offsets, appended = table.slice(first, stop - first), offsets[first:stop], appended[first:stop]
     values = table.column(VALUE) if spec.raw else None
     rows = _decoded(spec, table, offsets, appended) if spec.raw else _typed(spec, table, offsets, appended)
+    if clocks:
+        fixed = clocks.fix(rows.table, rows.times, rows.alive, appended)
+        rows = replace(rows, times=fixed.times, explained=fixed.plausible, made=fixed.columns)
     stamps, plausible = _stamped(spec, span, frames, rows, carry)
     inside = (offsets >= span.start) & (offsets < span.stop)
     implausible = inside & rows.alive & ~plausible
     kept = inside & rows.alive & plausible
     masks = {"in": inside, "dead": inside & ~rows.alive, "implausible": implausible, "passed": kept}
     fates: Fates = Counter({fate: int(mask.sum()) for fate, mask in masks.items()})
-    reasons = rows.reasons | {int(i): _IMPLAUSIBLE for i in np.flatnonzero(implausible)}
+    reasons = rows.reasons | dict.fromkeys(np.flatnonzero(implausible).tolist(), _CLOCK if clocks else _IMPLAUSIBLE)
     dead = [
         Dead(int(offsets[i]), reason, _value(values, rows.table, i), int(appended[i]))
         for i, reason in sorted(reasons.items())
         if inside[i]
     ]
     out = _logical(spec, rows, stamps, span.partition)
-    seen = rows.times[rows.alive & plausible]
+    seen = rows.times[plausible & (rows.alive | spec.ahead)]
     return Read(out if kept.all() else out.filter(pa.array(kept)), fates, dead, max(carry, int(seen.max())) if len(seen) else carry)
 
 
@@ -134,7 +143,7 @@ def _promoted(batches: Sequence[pa.RecordBatch]) -> pa.Table:
 
 def _typed(spec: SourceSpec, table: pa.Table, offsets: Times, appended: Times) -> _Rows:
     name = spec.time if spec.time and spec.time in table.column_names else EVENT_TIME
-    times, alive = _times(table, name, appended)
+    times, alive = _times(table, "" if spec.append else name, appended)
     reasons = {int(i): f"no event time in column {name!r}" for i in np.flatnonzero(~alive)}
     return _Rows(table, offsets, appended, times, alive, reasons)
 
@@ -163,10 +172,7 @@ def _times(table: pa.Table, name: str, appended: Times) -> tuple[Times, Mask]:
     """Event times, and which rows have one; without such a column it is the append time."""
     if name not in table.column_names:
         return appended, np.ones(len(appended), bool)
-    column = table.column(name)
-    if not column.null_count:
-        return column.cast(pa.int64()).to_numpy(), np.ones(len(appended), bool)
-    return column.cast(pa.int64()).fill_null(0).to_numpy(), column.is_valid().to_numpy()
+    return times_of(table, name)
 
 
 def _stamped(spec: SourceSpec, span: Range, frames: Sequence[Frame], rows: _Rows, carry: int) -> tuple[Times, Mask]:
@@ -176,14 +182,19 @@ def _stamped(spec: SourceSpec, span: Range, frames: Sequence[Frame], rows: _Rows
     if spec.lateness is not None and before > NEVER:
         start = max(start, before - spec.lateness)
     marks = [(int(np.searchsorted(rows.offsets, f.base)), f.mark_before) for f in frames[1:] if f.mark_before > start]
-    times = rows.times if spec.headers else np.where(rows.alive, rows.times, NEVER)
+    counts = rows.alive if rows.explained is None else rows.alive & rows.explained
+    times = rows.times if spec.ahead else np.where(counts, rows.times, NEVER)
     stamps, plausible, _ = watermarks(times, rows.appended, start, LAST if spec.written else spec.future, spec.lateness, marks)
-    return stamps, plausible & (rows.times >= FIRST) & (rows.times <= LAST)
+    plausible &= (rows.times >= FIRST) & (rows.times <= LAST)
+    return stamps, plausible if rows.explained is None else plausible & rows.explained
 
 
 def _logical(spec: SourceSpec, rows: _Rows, stamps: Times, partition: int) -> pa.Table:
     """The columns that steps read, and the system columns."""
-    columns = {name: rows.table.column(name) for name in spec.columns}
+    made = dict(rows.made)
+    if spec.append_time:
+        made[spec.append_time] = pa.array(rows.appended).cast(TIMESTAMP)
+    columns = {name: pa.chunked_array([made[name]]) if name in made else rows.table.column(name) for name in spec.columns}
     columns[TIME] = pa.chunked_array([pa.array(rows.times)])
     if spec.written:
         columns[W] = rows.table.column(WATERMARK).fill_null(NEVER)

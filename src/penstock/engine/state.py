@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -12,12 +13,18 @@ from penstock.core.change import HASH
 from penstock.core.hashing import bucket_of
 from penstock.engine.decision import RunRef
 from penstock.errors import Damaged, NotFound
-from penstock.kernels.port import Changes, Kernel, State
+from penstock.kernels.port import Changes, State
 from penstock.storage.port import Storage
 from penstock.storage.sealed import read_sealed, write_sealed
 
 CARRIED = "carried.arrow"  # how files end that only the epoch itself needs: rows for Spark SQL and the next segment
 FAN = 8  # runs of one level that are merged into one of the next
+
+
+class Merging(Protocol):
+    """Whoever has state: a kernel, or a source that sets clocks right."""
+
+    def merge(self, table: str, runs: Sequence[pa.Table]) -> pa.Table: ...
 
 
 @dataclass
@@ -85,12 +92,12 @@ def _damaged(path: str, cause: Exception) -> Damaged:
     )
 
 
-def load_state(storage: Storage, refs: Iterable[RunRef], frontiers: tuple[int, ...]) -> State:
+def load_state(storage: Storage, refs: Iterable[RunRef], frontiers: tuple[int, ...], clock: tuple[int, int] = (0, 0)) -> State:
     """The state of one step in one bucket; runs open when they are asked for."""
     tables: dict[str, dict[int, list[Callable[[], pa.Table]]]] = defaultdict(lambda: defaultdict(list))
     for ref in refs:
         tables[ref.table][ref.slot].append(_Run(storage, ref))
-    return State({t: dict(slots) for t, slots in tables.items()}, frontiers)
+    return State({t: dict(slots) for t, slots in tables.items()}, frontiers, clock)
 
 
 @dataclass(frozen=True)
@@ -103,7 +110,7 @@ class _Run:
 
 
 def apply_changes(
-    kernel: Kernel, storage: Storage, writer: StateWriter, refs: Sequence[RunRef], bucket: int, step: str, changes: Changes
+    kernel: Merging, storage: Storage, writer: StateWriter, refs: Sequence[RunRef], bucket: int, step: str, changes: Changes
 ) -> list[RunRef]:
     """The runs that stay; what is new is given to the writer. Eight runs of a level become one of the next."""
     kept: dict[tuple[str, int], list[RunRef]] = defaultdict(list)

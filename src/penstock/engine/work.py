@@ -5,7 +5,7 @@ next segment, and as counts. Everything is collected here and written at the end
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain, groupby
 from operator import attrgetter
@@ -14,27 +14,29 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from penstock.core.change import HASH, POSITION, TIME, WATERMARK
+from penstock.core.change import HASH, OP, POSITION, TIME, WATERMARK
 from penstock.core.hashing import bucket_of
 from penstock.core.position import Position
 from penstock.core.schema import TIMESTAMP
 from penstock.core.time import NEVER
+from penstock.engine.clocks import DeviceClocks
 from penstock.engine.decision import RunRef, StagedRef
 from penstock.engine.program import DEAD, LATE, Program, late_schema
 from penstock.engine.reading import ADDRESS, PIECE, Dead, Range, positioned, read
 from penstock.engine.staging import Pile
-from penstock.engine.state import CARRIED, StateWriter, apply_changes, load_state
+from penstock.engine.state import CARRIED, Merging, StateWriter, apply_changes, load_state, read_run
 from penstock.errors import BadFlow, PenstockError
 from penstock.flow.plan import MapArrow, Select, Step, Union, Where
 from penstock.kernels.expressions import compile as polars_of
-from penstock.kernels.port import Fates
+from penstock.kernels.port import Changes, Fates
 from penstock.kernels.rowwise import as_input, keep_where
 from penstock.log.codec import encode_json
 from penstock.log.port import Log
 from penstock.storage.port import Storage
 
-SYSTEM = (TIME, WATERMARK, POSITION, ADDRESS)
+SYSTEM = (TIME, WATERMARK, POSITION, ADDRESS, OP)
 Blocks = dict[tuple[str, int], list[pa.Table]]  # (keyed step, port) -> rows with HASH
+Refs = Mapping[tuple[str, int], list[RunRef]]  # (step, bucket) -> its runs of state
 
 
 @dataclass
@@ -65,20 +67,20 @@ class Result:
 class Work:
     """One task at one level: pushes rows and collects what comes of them."""
 
-    def __init__(self, program: Program, storage: Storage, epoch: int) -> None:
-        self.program, self.storage, self.epoch = program, storage, epoch
+    def __init__(self, program: Program, storage: Storage, epoch: int, clock: tuple[int, int] = (0, 0)) -> None:
+        self.program, self.storage, self.epoch, self.clock = program, storage, epoch, clock
         self.blocks: Blocks = defaultdict(list)
         self.staged: dict[str, Pile] = defaultdict(Pile)
         self.carried: dict[str, Pile] = defaultdict(Pile)
         self.writer = StateWriter(storage, epoch)
         self.result = Result()
 
-    def read(self, log: Log, spans: Iterable[Range]) -> None:
-        """Reads ranges of sources and pushes their rows, many at a time: every push has its price."""
+    def read(self, log: Log, spans: Iterable[Range], refs: Refs) -> None:
+        """Reads ranges of sources and pushes their rows, many at a time: every push has its price. refs: the runs of state."""
         for step, ranges in groupby(sorted(spans), key=attrgetter("step")):
             topic, held = self.program.sources[step].topic, list[pa.Table]()
             for span in ranges:
-                for rows in self._pieces(log, span):
+                for rows in self._pieces(log, span, refs.get((step, span.partition), [])):
                     held.append(rows)
                     if sum(r.num_rows for r in held) >= PIECE:
                         self.push(step, _together(held), topic)
@@ -86,14 +88,21 @@ class Work:
             if held:
                 self.push(step, _together(held), topic)
 
-    def _pieces(self, log: Log, span: Range) -> Iterator[pa.Table]:
+    def _pieces(self, log: Log, span: Range, refs: list[RunRef]) -> Iterator[pa.Table]:
         spec = self.program.sources[span.step]
-        for piece in read(log.topic(spec.topic), spec, span):
+        clocks = DeviceClocks(spec.clock, [read_run(self.storage, ref) for ref in refs]) if spec.clock else None
+        for piece in read(log.topic(spec.topic), spec, span, clocks):
             self.result.fates[span.step].update(piece.fates)
             self.result.times[span.step, span.partition] = piece.time
             if piece.dead:
                 self.staged[DEAD].append(_letters(span, spec.topic, piece.dead))
             yield piece.rows
+        if clocks:
+            self._keep(clocks, span.step, span.partition, refs, clocks.changes())
+
+    def _keep(self, merging: Merging, step: str, bucket: int, refs: list[RunRef], changes: Changes) -> None:
+        self.result.runs += apply_changes(merging, self.storage, self.writer, refs, bucket, step, changes)
+        self.result.touched.append((step, bucket))
 
     def push(self, step: str, rows: pa.Table, topic: str | None = None) -> None:
         """Gives the rows of a step to everybody who reads it; topic: where rows without a position come from."""
@@ -152,18 +161,17 @@ class Work:
         return out
 
     def _leaving(self, step: str, rows: pa.Table) -> pa.Table:
-        return rows.select([*self.program.plan.step(step).schema.names, TIME, WATERMARK, POSITION])
+        made = self.program.plan.step(step)
+        return rows.select([*made.schema.names, TIME, WATERMARK, POSITION, *([OP] if made.updating else [])])
 
     def step(self, step: str, bucket: int, blocks: Blocks, refs: list[RunRef], before: tuple[int, ...], now: list[int]) -> None:
         """The half of a keyed step that has state: one bucket of it."""
         kernel = self.program.kernels[step]
         ports = [blocks.get((step, port)) for port in range(len(now))]
         rows = [pa.concat_tables(b, promote_options="none") if b else None for b in ports]
-        state = load_state(self.storage, refs, before)
+        state = load_state(self.storage, refs, before, self.clock)
         stepped = kernel.step(state, rows, now)
-        kept = apply_changes(kernel, self.storage, self.writer, refs, bucket, step, stepped.changes)
-        self.result.runs += kept
-        self.result.touched.append((step, bucket))
+        self._keep(kernel, step, bucket, refs, stepped.changes)
         self.result.fates[step].update(stepped.fates)
         for out in chain([stepped.rows], stepped.more):
             if out.num_rows:

@@ -38,8 +38,12 @@ class Definition(Protocol):
     """A verb as a value. One for each kind of step; it lives in its family's file."""
 
     kind: ClassVar[str]  # the first word of the step's name
-    judges: ClassVar[bool]  # calls rows late, so needs their time and lateness
     takes_updates: ClassVar[bool]  # may stand below an updating step
+
+    @property
+    def judges(self) -> bool:
+        """It calls rows late, or lets them go as time goes on: it needs their time and lateness."""
+        ...
 
     @property
     def by(self) -> tuple[str, ...]:

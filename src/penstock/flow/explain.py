@@ -49,12 +49,10 @@ def _facts(step: plan.Step) -> Iterator[tuple[str, str]]:
                     yield "makes", f"{name} = {e.text}  [{_where_it_runs(e)}]"
         case plan.MapArrow(function):
             yield "calls", f"{getattr(function, '__qualname__', repr(function))}  [python]"
-        case plan.Window() as window:
-            yield "by", ", ".join(window.by) or "everything"
-            yield "size", duration_text(window.size)
-            for a in window.aggregates:
-                yield "makes", f"{a.name} = {a.function}({a.column or '*'})"
-            yield "judges", f"window_end > watermark; late rows: {window.late}"
+        case plan.Window() | plan.Session() | plan.Count() | plan.Sliding() | plan.Running() as keyed:
+            yield from _aggregating(keyed)
+        case plan.Last(size):
+            yield "keeps", f"rows with time > watermark - {duration_text(size)}"
         case plan.Join() as join:
             yield "on", f"{', '.join(join.on)}, {join.how}"
             yield "within", f"{duration_text(join.lo)} to {duration_text(join.hi)}"
@@ -65,13 +63,59 @@ def _facts(step: plan.Step) -> Iterator[tuple[str, str]]:
             pass
 
 
+def _aggregating(step: plan.Aggregating) -> Iterator[tuple[str, str]]:
+    yield "by", ", ".join(step.by) or "everything"
+    yield from _extent(step)
+    for a in step.aggregates:
+        given = ", ".join([*a.columns, *map(str, a.options)]) or "*"
+        yield "makes", f"{a.name} = {a.function}({given})"
+    if isinstance(step, plan.Running):
+        return
+    rule = "window_end > watermark" if isinstance(step, plan.Window) else "time ≥ watermark"
+    allowed = f" up to {duration_text(step.allowed)}" if isinstance(step, plan.Window | plan.Session) and step.allowed else ""
+    yield "judges", f"{rule}; late rows: {step.late}{allowed}"
+    if isinstance(step, plan.Window | plan.Session):
+        early = f", open ones every {duration_text(step.early)}" if step.early else ""
+        yield "sends", f"{'complete windows' if step.emit == 'final' else 'every change'}{early}"
+
+
+def _extent(step: plan.Aggregating) -> Iterator[tuple[str, str]]:
+    match step:
+        case plan.Window(_, plan.Calendar(unit, zone)):
+            yield "size", f"a {unit} in {zone}"
+        case plan.Window(_, plan.Spaced(size, every, offset)):
+            yield "size", duration_text(size)
+            if every != size:
+                yield "every", duration_text(every)
+            if offset:
+                yield "offset", duration_text(offset)
+        case plan.Session(_, gap, longest):
+            yield "gap", duration_text(gap) + (f", at most {duration_text(longest)} long" if longest else "")
+        case plan.Count(_, rows):
+            yield "size", f"{rows:,} rows"
+        case plan.Sliding(_, size):
+            yield "size", f"{duration_text(size)} before each row"
+        case plan.Running(_, _, keep):
+            yield "over", f"all rows; a key goes when it was silent for {duration_text(keep)}" if keep else "all rows"
+
+
 def _source(source: plan.Source) -> Iterator[tuple[str, str]]:
     yield "topic", source.topic
-    yield "time", source.time or "as the topic gives it"
+    yield "time", _time(source)
     if source.lateness is not None:
         yield "lateness", f"{duration_text(source.lateness)}, idle after {duration_text(source.idle)}"
+    if source.delay is not None:
+        yield "delay", f"{duration_text(source.delay)} behind the clock, when read to its end"
     if source.key:
         yield "key", ", ".join(source.key)
+
+
+def _time(source: plan.Source) -> str:
+    clock = source.clock
+    if clock:
+        named = f"{clock.received or 'append time'} - {clock.sent} by {', '.join(clock.by)}"
+        return f"{clock.happened} + least {named} within {duration_text(clock.span)}"
+    return "append time" if source.append else source.time or "as the topic gives it"
 
 
 def _where_it_runs(e: Expression) -> str:
@@ -79,8 +123,18 @@ def _where_it_runs(e: Expression) -> str:
 
 
 def _kind(definition: plan.Definition) -> str:
-    names = {plan.Source: "stream", plan.MapArrow: "map", plan.LateRows: "late rows", plan.Window: "tumbling window"}
+    names = {plan.Source: "stream", plan.MapArrow: "map", plan.LateRows: "late rows"}
+    if isinstance(definition, plan.Window):
+        return _window_kind(definition.layout)
+    if isinstance(definition, plan.Session | plan.Count | plan.Sliding):
+        return f"{type(definition).__name__.lower()} window"
     return names.get(type(definition), type(definition).__name__.lower())
+
+
+def _window_kind(layout: plan.Spaced | plan.Calendar) -> str:
+    if isinstance(layout, plan.Calendar):
+        return "calendar window"
+    return "tumbling window" if layout.every == layout.size else "hopping window"
 
 
 def _target(output: plan.Output) -> str:
@@ -92,7 +146,11 @@ def _target(output: plan.Output) -> str:
 def _shape(step: plan.Step) -> str:
     if isinstance(step.definition, plan.Source):
         return f"([{_quoted(f'topic {step.definition.topic}')}])"
-    facts = [text for label, text in _facts(step) if label in ("keeps", "makes", "by", "size", "on", "within", "calls")]
+    facts = [
+        text
+        for label, text in _facts(step)
+        if label in ("keeps", "makes", "by", "size", "every", "gap", "over", "on", "within", "calls")
+    ]
     return f"[{_quoted('<br/>'.join([f'{step.name} · {_kind(step.definition)}', *facts]))}]"
 
 

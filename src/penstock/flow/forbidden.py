@@ -31,7 +31,10 @@ _WINDOWS = _words("row_number rank dense_rank percent_rank cume_dist ntile lag l
 _BEFORE_NO_CALL = frozenset((".", "like", "ilike", "rlike"))  # `name like any ('a%', 'b%')`
 _NOW = frozenset(("now", "today", "tomorrow", "yesterday"))
 
-_LOG_HINT = "results must be a function of the log: take the time or the value from a column of the row"
+_LOG_HINT = (
+    "results must be a function of the log: take the time or the value from a column of the row "
+    '(flow.stream(…, append_time="stored") adds the append time)'
+)
 _ROW_HINT = "an expression sees one row; to bring rows together use window(…).agg(…)"
 
 

@@ -1,7 +1,7 @@
 """The graph that a flow is: nodes in the order they were written, and what they are written to."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Literal
 
@@ -13,7 +13,7 @@ from penstock.core.schema import Schema
 from penstock.flow.definition import Definition, Node
 from penstock.flow.origin import origin
 from penstock.flow.place import Place
-from penstock.flow.plan import Origin
+from penstock.flow.plan import ClockFix, Origin
 from penstock.flow.sources import StreamDefinition
 from penstock.flow.stream import Stream
 
@@ -49,18 +49,29 @@ class FlowGraph:
         time: str | None = None,
         lateness: str | timedelta | None = None,
         idle: str | timedelta = "30 seconds",
+        delay: str | timedelta | None = None,
+        append_time: str | None = None,
         key: str | Iterable[str] | None = None,
         name: str | None = None,
     ) -> Stream:
         """A topic as a stream of rows.
 
         `time` names the column that says when a row happened, `lateness` how much later than a newer row it may come; both are
-        needed as soon as a step below judges rows (windows, joins). A topic that a flow writes brings its own time: leave both out.
-        A partition idle for longer than `idle` holds nothing up. `key` names the columns of the record's key."""
+        needed as soon as a step below judges rows (windows, joins). `time="append"` takes the time at which the log took the
+        record; then nothing needs to be waited for. A topic that a flow writes brings its own time: leave both out.
+        A partition idle for longer than `idle` holds nothing up. With `delay` time passes though nothing arrives: read to its
+        end, the stream has come to the clock less `delay`. `append_time` names a column to be added: when the log took the
+        record. `key` names the columns of the record's key."""
         with self.here().located():
-            waits = None if lateness is None else times.duration(lateness, "lateness")
             definition = StreamDefinition(
-                check_name(topic), Schema.of(schema), time, waits, times.duration(idle, "idle"), columns_of(key)
+                check_name(topic),
+                Schema.of(schema),
+                time,
+                None if lateness is None else times.duration(lateness, "lateness"),
+                times.duration(idle, "idle"),
+                columns_of(key),
+                None if delay is None else times.duration(delay, "delay"),
+                append_time,
             )
             return Stream(self, self._source(definition, name))
 
@@ -78,6 +89,24 @@ class FlowGraph:
                 )
             return node
         return self.add(definition, (), name)
+
+    def reread(self, node: Node, clock: ClockFix, name: str | None) -> Node:
+        """The same topic, read with its clocks set right."""
+        definition = node.definition
+        doing = "cannot set clocks right here"
+        if not isinstance(definition, StreamDefinition):
+            what = f"{doing}: the rows have gone through {definition.kind!r} already"
+            self.here().refuse(what, hint="it is done while rows are read: call clock_fix directly on flow.stream(…)")
+        if definition.clock is not None:
+            self.here().refuse(f"{doing}: it has been done already", f"the other one: {node.origin}", hint="leave one of them out")
+        if definition.time is not None and definition.time.lower() != clock.happened.lower():
+            what = f"{doing}: the stream is read by the time {definition.time!r}"
+            self.here().refuse(what, hint="leave time= out: the corrected time is the time of the rows")
+        fixed = self.shared(replace(definition, time=None, clock=clock), ())
+        called = self.names.get(node) if name is None else name
+        if called is not None:
+            self.call(fixed, called)
+        return fixed
 
     def add(self, definition: Definition, inputs: tuple[Node, ...], name: str | None = None) -> Node:
         """A new node; every verb of a stream ends here."""

@@ -26,7 +26,7 @@ class LateDefinition:
     def resolve(self, at: At, inputs: Sequence[Known]) -> Known:
         (judged,) = inputs
         definition = judged.step.definition
-        if isinstance(definition, plan.Window | plan.Join) and definition.late == "ignore":
+        if isinstance(definition, plan.Keyed) and definition.late == "ignore":
             at.refuse(f"cannot read the late rows of {judged.label}: it ignores them", hint='use late="divert" there')
         if isinstance(definition, plan.Join):
             return _of_join(at, judged, definition)

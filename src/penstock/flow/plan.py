@@ -3,14 +3,15 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import pyarrow as pa
 
 from penstock.core.expression import Expression
 from penstock.core.schema import Schema
 
-Late = Literal["divert", "ignore"]
+Late = Literal["divert", "ignore", "correct"]
+Emit = Literal["final", "updates"]
 
 
 @dataclass(frozen=True)
@@ -25,13 +26,46 @@ class Origin:
 
 
 @dataclass(frozen=True)
+class ClockFix:
+    """Event times from three: happened and sent by the device's clock, received by ours."""
+
+    happened: str
+    sent: str
+    received: str | None  # None: the append time
+    by: tuple[str, ...]  # the columns that name a device
+    span: timedelta
+    past: timedelta  # a corrected time further than this before the append time is implausible
+    corrected: str  # the columns it makes
+    uncertainty: str
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        return (self.happened, self.sent, *((self.received,) if self.received else ()), *self.by)
+
+
+@dataclass(frozen=True)
 class Source:
     topic: str
-    time: str | None  # None: the record's own event time
+    time: str | None  # None: the record's own event time, unless `append` or `clock` says otherwise
     lateness: timedelta | None
     idle: timedelta
-    columns: tuple[str, ...]  # those that any step reads, and the time
+    columns: tuple[str, ...]  # those that any step reads, and those that say the time
     key: tuple[str, ...] = ()  # the columns of the record's key, where the flow names them
+    append: bool = False  # the append time is the event time
+    append_time: str | None = None  # a column it makes: the append time
+    delay: timedelta | None = None  # read to its end, time has come to the clock less this
+    clock: ClockFix | None = None
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """The columns that say the time."""
+        return (*((self.time,) if self.time else ()), *(self.clock.reads if self.clock else ()))
+
+    @property
+    def made(self) -> frozenset[str]:
+        """The columns that are not in the topic."""
+        clock = (self.clock.corrected, self.clock.uncertainty) if self.clock else ()
+        return frozenset((*clock, *((self.append_time,) if self.append_time else ())))
 
 
 @dataclass(frozen=True)
@@ -66,19 +100,109 @@ class LateRows:
 @dataclass(frozen=True)
 class Aggregate:
     name: str
-    function: Literal["count", "sum", "avg", "min", "max"]
-    column: str | None  # None: count of rows
+    function: str
+    column: str | None  # None: of rows
     type: pa.DataType  # of the result
+    others: tuple[str, ...] = ()  # further columns it reads
+    options: tuple[Any, ...] = ()  # what else the function was given, in its own order
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return (self.column, *self.others) if self.column else self.others
+
+
+@dataclass(frozen=True)
+class Spaced:
+    """Windows of one size, one every so often; side by side, overlapping, or with gaps. Aligned to 1970 + offset."""
+
+    size: timedelta
+    every: timedelta
+    offset: timedelta = timedelta()
+
+
+@dataclass(frozen=True)
+class Calendar:
+    """Days, weeks or months as the clocks of a time zone have them."""
+
+    unit: Literal["day", "week", "month"]
+    zone: str
 
 
 @dataclass(frozen=True)
 class Window:
+    """Windows that lie fixed in time."""
+
     family: ClassVar[str] = "window"
+
+    by: tuple[str, ...]
+    layout: Spaced | Calendar
+    aggregates: tuple[Aggregate, ...]
+    late: Late = "divert"
+    allowed: timedelta = timedelta()
+    emit: Emit = "final"
+    early: timedelta | None = None  # how often windows that are not complete are shown under emit="final"
+
+
+@dataclass(frozen=True)
+class Session:
+    """Rows less than `gap` apart; a session is cut where it would be longer than `longest`."""
+
+    family: ClassVar[str] = "session"
+
+    by: tuple[str, ...]
+    gap: timedelta
+    longest: timedelta | None
+    aggregates: tuple[Aggregate, ...]
+    late: Late = "divert"
+    allowed: timedelta = timedelta()
+    emit: Emit = "final"
+    early: timedelta | None = None
+
+
+@dataclass(frozen=True)
+class Count:
+    """Every so many rows of a key, in the order (time, position)."""
+
+    family: ClassVar[str] = "count"
+
+    by: tuple[str, ...]
+    rows: int
+    aggregates: tuple[Aggregate, ...]
+    late: Late = "divert"
+
+
+@dataclass(frozen=True)
+class Sliding:
+    """For each row the rows of its key in (t - size, t]."""
+
+    family: ClassVar[str] = "sliding"
 
     by: tuple[str, ...]
     size: timedelta
     aggregates: tuple[Aggregate, ...]
-    late: Late
+    late: Late = "divert"
+
+
+@dataclass(frozen=True)
+class Running:
+    """One row per key over all its rows; with `keep`, over those since it was last silent for so long."""
+
+    family: ClassVar[str] = "running"
+    late: ClassVar[str] = "none"  # it judges nothing
+
+    by: tuple[str, ...]
+    aggregates: tuple[Aggregate, ...]
+    keep: timedelta | None = None
+
+
+@dataclass(frozen=True)
+class Last:
+    """The rows with t > F - size: they come, and go as time goes on."""
+
+    family: ClassVar[str] = "last"
+    late: ClassVar[str] = "none"
+
+    size: timedelta
 
 
 @dataclass(frozen=True)
@@ -95,9 +219,10 @@ class Join:
     right: tuple[tuple[str, str], ...]  # output name -> name on the right side, without `on`
 
 
-# Steps with state, which judge rows; their `family` names the kernels that run them.
-Keyed = Window | Join
-Definition = Source | Where | Select | MapArrow | Union | LateRows | Window | Join
+# Steps with state; their `family` names the kernels that run them.
+Aggregating = Window | Session | Count | Sliding | Running
+Keyed = Aggregating | Last | Join
+Definition = Source | Where | Select | MapArrow | Union | LateRows | Keyed
 
 
 @dataclass(frozen=True)

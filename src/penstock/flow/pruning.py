@@ -18,7 +18,7 @@ def prune(steps: Sequence[plan.Step], outputs: Sequence[plan.Output]) -> tuple[p
     for output in outputs:
         needs[output.input] |= set(by_name[output.input].schema.names)
     for step in reversed(steps):
-        if isinstance(step.definition, plan.Window | plan.MapArrow):
+        if isinstance(step.definition, plan.Aggregating | plan.Last | plan.MapArrow):
             needs[step.name] |= set(step.schema.names)
         if isinstance(step.definition, plan.Join):
             needs[step.name] |= set(step.definition.on)
@@ -47,8 +47,11 @@ def _ask(step: plan.Step, steps: dict[str, plan.Step], needs: Needs) -> None:
             needs[steps[step.inputs[0]].inputs[port]] |= mine
         case plan.MapArrow():
             needs[step.inputs[0]] |= set(steps[step.inputs[0]].schema.names)
-        case plan.Window(by, _, aggregates, late):
-            needs[step.inputs[0]] |= {*by, *(a.column for a in aggregates if a.column)} | _diverted(step, 0, late, steps)
+        case plan.Sliding() | plan.Last():  # they give the rows themselves
+            needs[step.inputs[0]] |= set(steps[step.inputs[0]].schema.names)
+        case plan.Window() | plan.Session() | plan.Count() | plan.Running() as keyed:
+            read = {*keyed.by, *(c for a in keyed.aggregates for c in a.columns)}
+            needs[step.inputs[0]] |= read | _diverted(step, 0, keyed.late, steps)
         case plan.Join(on, _, _, _, late, right):
             own = dict(right)
             needs[step.inputs[0]] |= {*on, *(n for n in mine if n not in own)} | _diverted(step, 0, late, steps)
@@ -57,17 +60,17 @@ def _ask(step: plan.Step, steps: dict[str, plan.Step], needs: Needs) -> None:
             pass
 
 
-def _diverted(step: plan.Step, port: int, late: plan.Late, steps: dict[str, plan.Step]) -> set[str]:
+def _diverted(step: plan.Step, port: int, late: str, steps: dict[str, plan.Step]) -> set[str]:
     """Diverted rows are kept whole, unless the flow itself says with `.late` which of their columns it wants."""
     used = any(isinstance(s.definition, plan.LateRows) and s.inputs == (step.name,) for s in steps.values())
     whole = steps[step.inputs[port]].schema.names
-    return set() if late == "ignore" or used else set(whole)
+    return set(whole) if late in ("divert", "correct") and not used else set()
 
 
 def _narrowed(step: plan.Step, needed: set[str]) -> plan.Step:
     definition = step.definition
     if isinstance(definition, plan.Source):
-        needed = needed | {c for c in (definition.time,) if c}
+        needed = needed | set(definition.reads)
     schema = Schema(pa.schema([f for f in step.schema if f.name in needed]))
     if isinstance(definition, plan.Source):
         definition = replace(definition, columns=tuple(schema.names))

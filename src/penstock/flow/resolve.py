@@ -96,6 +96,13 @@ def _check_hidden_names(flow: str, steps: Sequence[plan.Step]) -> None:
 
 def _output(flow: str, written: Written, known: Known) -> plan.Output:
     at = Place(flow, written.origin, known.name)
+    if written.kind == "topic" and known.step.updating:
+        maker = _maker(known)
+        at.refuse(
+            f"cannot write {known.label} to topic {written.name!r}: its rows change, and a topic takes rows that stay",
+            f'made updating by step "{maker.name}" ({maker.step.origin})',
+            hint=f'serve it as a view: .view("{written.name}")',
+        )
     if written.key is not None:
         key = at.columns(written.key, known.schema, f"key {written.kind} {written.name!r}")
         for name in key:

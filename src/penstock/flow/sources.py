@@ -7,8 +7,9 @@ from typing import ClassVar
 
 import pyarrow as pa
 
-from penstock.core.schema import Schema, type_text
-from penstock.flow import plan
+from penstock.core.schema import TIMESTAMP, Schema, type_text
+from penstock.flow import clocks, plan
+from penstock.flow.clocks import APPEND
 from penstock.flow.definition import Known
 from penstock.flow.place import At
 
@@ -19,25 +20,53 @@ class StreamDefinition:
 
     topic: str
     schema: Schema
-    time: str | None
+    time: str | None  # a column, or APPEND
     lateness: timedelta | None
     idle: timedelta
     key: tuple[str, ...] = ()
+    delay: timedelta | None = None
+    append_time: str | None = None
+    clock: plan.ClockFix | None = None
 
     kind: ClassVar[str] = "stream"
     judges: ClassVar[bool] = False
     takes_updates: ClassVar[bool] = True
     by: ClassVar[tuple[str, ...]] = ()
 
+    @property
+    def timed(self) -> bool:
+        """The flow says which time its rows have."""
+        return self.time is not None or self.clock is not None
+
+    @property
+    def waits(self) -> timedelta | None:
+        """The lateness; rows never go back in append time, so there nothing needs to be waited for."""
+        return timedelta() if self.lateness is None and self.time == APPEND else self.lateness
+
     def resolve(self, at: At, inputs: Sequence[Known]) -> Known:
+        clock = clocks.checked(self.clock, self.topic, self.schema, at) if self.clock else None
         time = self._time(at)
         key = at.columns(self.key, self.schema, f"take the key of {self.topic}")
-        source = plan.Source(self.topic, time, self.lateness, self.idle, tuple(self.schema.names), key)
-        step = plan.Step(at.step or self.topic, (), source, self.schema, at.origin)
+        schema = self._with_made(clock, at)
+        source = plan.Source(
+            self.topic,
+            time,
+            self.waits,
+            self.idle,
+            tuple(schema.names),
+            key,
+            append=self.time == APPEND,
+            append_time=self.append_time,
+            delay=self.delay,
+            clock=clock,
+        )
+        step = plan.Step(at.step or self.topic, (), source, schema, at.origin)
         return Known((step,), step.name, topic_key=key)
 
     def _time(self, at: At) -> str | None:
-        if self.time is None:
+        if self.time == APPEND:
+            clocks.refuse_ambiguous("time", self.schema, at)
+        if self.time is None or self.time == APPEND:
             return None
         time = at.column(self.time, self.schema, f"take the time of {self.topic}")
         if not pa.types.is_timestamp(self.schema.type(time)):
@@ -46,3 +75,12 @@ class StreamDefinition:
                 hint=f'declare the column as a timestamp: "{time} timestamp"',
             )
         return time
+
+    def _with_made(self, clock: plan.ClockFix | None, at: At) -> Schema:
+        """The declared columns and those that the stream adds."""
+        made = clocks.fields(clock) if clock else []
+        if self.append_time is not None:
+            made.append(pa.field(at.new_name(self.append_time), TIMESTAMP, nullable=False))
+        names = [*self.schema.names, *(f.name for f in made)]
+        at.new_columns(names, f"read {self.topic}", hint="give the column that is added another name")
+        return Schema(pa.schema([*self.schema, *made])) if made else self.schema

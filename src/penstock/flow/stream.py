@@ -1,19 +1,23 @@
 """A stream and its verbs. Each verb builds one node and gives the stream that comes out of it."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import TYPE_CHECKING, Self
 
 import pyarrow as pa
 
+from penstock.core import time
 from penstock.core.schema import Schema
+from penstock.flow import clocks
 from penstock.flow.aggregates import Agg
 from penstock.flow.definition import Definition, Node
 from penstock.flow.joins import How, JoinDefinition, Within, bounds
+from penstock.flow.kinds import Kind, Span
 from penstock.flow.late import LateDefinition
-from penstock.flow.plan import Late
+from penstock.flow.plan import Emit, Late
 from penstock.flow.rows import MapArrowDefinition, SelectDefinition, UnionDefinition, WhereDefinition, WithColumnsDefinition
-from penstock.flow.windows import Tumbling, WindowDefinition
+from penstock.flow.windows import LastDefinition, RunningDefinition, WindowDefinition
 
 if TYPE_CHECKING:
     from penstock.flow.graph import FlowGraph
@@ -52,14 +56,39 @@ class Stream:
         with self.flow.here().located():
             return self._next(MapArrowDefinition(function, Schema.of(schema)), name)
 
-    def window(self, window: Tumbling, by: str | Iterable[str], late: Late = "divert", name: str | None = None) -> "Windowed":
+    def window(
+        self,
+        window: Kind,
+        by: str | Iterable[str] = (),
+        late: Late = "divert",
+        allowed: Span | None = None,
+        emit: Emit = "final",
+        early: Span | None = None,
+        name: str | None = None,
+    ) -> "Windowed":
         """Rows of one key in one stretch of time: `orders.window(Tumbling("1 minute"), by="user_id").agg(n=agg.count())`.
+        Kinds: Tumbling, Hopping, Sliding, Session, Count, Calendar.
 
-        `late="divert"` keeps rows that come after their window is complete as `.late`, `"ignore"` only counts them."""
-        self._one_of("late", late, ("divert", "ignore"))
-        if not isinstance(window, Tumbling):
+        Rows that come after their window is complete: `late="divert"` keeps them as `.late`, `"ignore"` only counts them,
+        `"correct"` takes them in, up to `allowed` after the window's end, and sends the result again with a higher `revision`.
+        `emit="updates"` sends results as they change and not only when they are complete; `early="10 seconds"` shows open
+        windows now and then."""
+        self._one_of("late", late, ("divert", "ignore", "correct"))
+        self._one_of("emit", emit, ("final", "updates"))
+        if not isinstance(window, Kind):
             self.flow.here().refuse(f"cannot open a window of {window!r}", hint='give its kind, e.g. Tumbling("1 minute")')
-        return Windowed(self, window, _columns(by), late, name)
+        return Windowed(self, window, _columns(by), late, self._span(allowed, "allowed"), emit, self._span(early, "early"), name)
+
+    def group_by(self, *by: str, keep: Span | None = None, name: str | None = None) -> "Grouped":
+        """Running aggregates, without a window: `readings.group_by("sensor").agg(mean=agg.avg("value"))`. One row per key, which
+        changes as rows come. `keep="7 days"` lets go of keys that have been silent for so long, so that state stays bounded."""
+        return Grouped(self, tuple(by), self._span(keep, "keep"), name)
+
+    def last(self, size: Span, name: str | None = None) -> "Stream":
+        """The rows of the last so long: `orders.last("5 minutes").view("recent")` grows as rows come and shrinks as time goes."""
+        span = self._span(size, "size")
+        assert span is not None
+        return self._next(LastDefinition(span), name)
 
     def join(
         self,
@@ -77,6 +106,30 @@ class Stream:
         with self.flow.here().located():
             definition = JoinDefinition(_columns(on), bounds(within), how, late)
         return Judged(self.flow, self.flow.add(definition, (self.node, self._other(other).node), name))
+
+    def clock_fix(
+        self,
+        *,
+        happened: str,
+        sent: str,
+        by: str | Iterable[str],
+        received: str = "append",
+        span: str | timedelta = "1 hour",
+        past: str | timedelta = "3650 days",
+        corrected: str = "corrected",
+        uncertainty: str = "uncertainty",
+        name: str | None = None,
+    ) -> "Stream":
+        """Sets the clocks of devices right, directly on a stream: corrected = happened + (received - sent), and that is the time
+        of the rows from here on.
+
+        `happened` and `sent` are columns by the clock of the device that `by` names, `received` is one by ours, or "append": when
+        the log took the record. Of received - sent the smallest within the last `span` of a device counts, so that what the network
+        takes now more, now less reorders nothing; `uncertainty` is how many seconds longer than that a row took. A corrected time
+        more than `past` before the append time, or more than the topic's `future` beyond it, is implausible."""
+        with self.flow.here().located():
+            fix = clocks.given(happened, sent, received, _columns(by), span, past, corrected, uncertainty)
+        return Stream(self.flow, self.flow.reread(self.node, fix, name))
 
     def to(self, topic: str, key: str | Iterable[str] | None = None, partitions: int = 1, name: str | None = None) -> Self:
         """Writes the stream to a topic. `key` names the columns of the records' key."""
@@ -101,6 +154,15 @@ class Stream:
             self.flow.here().refuse(f"cannot bring a stream together with {other!r}", hint="give another stream of this flow")
         return other
 
+    def _span(self, given: Span | None, what: str) -> timedelta | None:
+        if given is None:
+            return None
+        with self.flow.here().located():
+            span = time.duration(given, what)
+        if not span and what != "allowed":
+            self.flow.here().refuse(f"{what} must be greater than zero", hint=f'write it like {what}="5 minutes"')
+        return span
+
     def _one_of(self, what: str, given: str, allowed: tuple[str, ...]) -> None:
         if given not in allowed:
             self.flow.here().refuse(f"{what}={given!r} is not known", hint=f"use {' or '.join(repr(a) for a in allowed)}")
@@ -120,22 +182,46 @@ class Windowed:
     """A window that waits for its aggregates."""
 
     stream: Stream
-    window: Tumbling
+    window: Kind
     by: tuple[str, ...]
     late: Late
+    allowed: timedelta | None = None
+    emit: Emit = "final"
+    early: timedelta | None = None
     name: str | None = None
 
     def agg(self, **aggregates: Agg | str | None) -> Judged:
         """One row for each key and window: `agg(n=agg.count(), total=agg.sum("amount"))`. `name="…"` names the step."""
-        name = aggregates.get("name")
-        named = tuple((column, given) for column, given in aggregates.items() if isinstance(given, Agg))
-        flow = self.stream.flow
-        wrong = {c: g for c, g in aggregates.items() if not isinstance(g, Agg) and (c != "name" or not isinstance(g, str | None))}
-        for column, given in wrong.items():
-            flow.here().refuse(f"cannot aggregate {column}={given!r}", hint=f'give an aggregate, e.g. {column}=agg.sum("amount")')
-        definition = WindowDefinition(self.window, self.by, named, self.late)
-        called = name if isinstance(name, str) else self.name
-        return Judged(flow, flow.add(definition, (self.stream.node,), called))
+        flow, (named, name) = self.stream.flow, _aggregates(self.stream, aggregates)
+        definition = WindowDefinition(self.window, self.by, named, self.late, self.allowed, self.emit, self.early)
+        return Judged(flow, flow.add(definition, (self.stream.node,), self.name if name is None else name))
+
+
+@dataclass(frozen=True)
+class Grouped:
+    """Keys that wait for their running aggregates."""
+
+    stream: Stream
+    by: tuple[str, ...]
+    keep: timedelta | None = None
+    name: str | None = None
+
+    def agg(self, **aggregates: Agg | str | None) -> Stream:
+        """One row for each key: `agg(mean=agg.avg("value"))`. `name="…"` names the step."""
+        flow, (named, name) = self.stream.flow, _aggregates(self.stream, aggregates)
+        return Stream(
+            flow, flow.add(RunningDefinition(self.by, named, self.keep), (self.stream.node,), self.name if name is None else name)
+        )
+
+
+def _aggregates(stream: Stream, given: Mapping[str, Agg | str | None]) -> tuple[tuple[tuple[str, Agg], ...], str | None]:
+    """The aggregates among what was given, and the name of the step."""
+    name = given.get("name")
+    for column, one in given.items():
+        if not isinstance(one, Agg) and (column != "name" or not isinstance(one, str | None)):
+            hint = f'give an aggregate, e.g. {column}=agg.sum("amount")'
+            stream.flow.here().refuse(f"cannot aggregate {column}={one!r}", hint=hint)
+    return tuple((column, one) for column, one in given.items() if isinstance(one, Agg)), name if isinstance(name, str) else None
 
 
 def _columns(given: str | Iterable[str]) -> tuple[str, ...]:

@@ -50,7 +50,7 @@ def _judges(nodes: Sequence[Node]) -> dict[Node, Node]:
 
 
 def _check_timed(source: StreamDefinition, facts: TopicFacts | None, judge: str, place: Place, suggest: Suggest | None) -> None:
-    if source.time is None and (facts is not None or source.lateness is not None):
+    if not source.timed and (facts is not None or source.lateness is not None):
         times = [f.name for f in source.schema if type_text(f.type) == "timestamp"]
         example = f'e.g. time="{times[0]}"' if times else "a timestamp column that says when a row happened"
         place.refuse(
@@ -58,8 +58,8 @@ def _check_timed(source: StreamDefinition, facts: TopicFacts | None, judge: str,
             f"{judge} needs it",
             hint=f"name the column, {example}; only a topic that a flow has written brings its own",
         )
-    if source.time is not None and source.lateness is None:
-        measured = suggest(source.topic, source.time) if suggest else None
+    if source.timed and source.waits is None:
+        measured = suggest(source.topic, source.time) if suggest and source.time else None
         place.refuse(
             f"cannot judge the rows of {source.topic}: no lateness",
             f"{judge} needs it",
@@ -79,6 +79,12 @@ def _check_marked(source: StreamDefinition, facts: TopicFacts, place: Place) -> 
             f"cannot read {source.topic} with a lateness: a flow wrote it, and its marks say when time has passed",
             hint="leave time= and lateness= out",
         )
+    for what, given in (("delay=", source.delay), ("clock_fix", source.clock)):
+        if given is not None:
+            place.refuse(
+                f"cannot read {source.topic} with {what}: a flow wrote it and gave its rows their time",
+                hint="say it where that flow reads the rows; its marks bring the time along",
+            )
 
 
 def _check_schema(source: StreamDefinition, there: Schema, place: Place) -> None:

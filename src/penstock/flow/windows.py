@@ -1,4 +1,4 @@
-"""Windows: rows of one key within a stretch of time, as one row."""
+"""Steps that aggregate: rows of one key within a stretch of time, or all of them, as one row."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,43 +7,30 @@ from typing import ClassVar
 
 import pyarrow as pa
 
-from penstock.core import time
-from penstock.core.expression import Column, Expression
+from penstock.core.expression import Expression
 from penstock.core.schema import TIMESTAMP, Schema
-from penstock.errors import BadTime
 from penstock.flow import plan
-from penstock.flow.aggregates import Agg, result_type
+from penstock.flow.aggregates import Agg, output_field, resolve_all
 from penstock.flow.definition import Known
-from penstock.flow.origin import origin
+from penstock.flow.kinds import Count, Kind, Session, Sliding
 from penstock.flow.place import At
 from penstock.flow.rows import passed_on
 
-HIDDEN = "__in_"  # columns made for an aggregate over an expression
-
-
-@dataclass(frozen=True, init=False)
-class Tumbling:
-    """Windows of one size, side by side, aligned to 1970 in UTC: `Tumbling("1 minute")`."""
-
-    size: timedelta
-
-    def __init__(self, size: str | timedelta) -> None:
-        try:
-            object.__setattr__(self, "size", time.duration(size, "window size"))
-        except BadTime as error:
-            raise BadTime(error.what, str(origin()), hint=error.hint) from None
-        if not self.size:
-            raise BadTime("a window needs a size greater than zero", str(origin()), hint='write it like Tumbling("1 minute")')
+CAUSE = pa.struct([pa.field("rows", pa.list_(pa.string())), pa.field("count", pa.int64())])
+Aggregates = tuple[tuple[str, Agg], ...]
 
 
 @dataclass(frozen=True)
 class WindowDefinition:
     """The aggregates of each key and window."""
 
-    window: Tumbling
+    window: Kind
     by: tuple[str, ...]
-    aggregates: tuple[tuple[str, Agg], ...]
+    aggregates: Aggregates
     late: plan.Late
+    allowed: timedelta | None = None
+    emit: plan.Emit = "final"
+    early: timedelta | None = None
 
     kind: ClassVar[str] = "window"
     judges: ClassVar[bool] = True
@@ -51,52 +38,129 @@ class WindowDefinition:
 
     def resolve(self, at: At, inputs: Sequence[Known]) -> Known:
         (above,) = inputs
-        by = _by(self.by, above.schema, at)
-        if not self.aggregates:
-            at.refuse("cannot aggregate: no aggregate is given", hint="name one, e.g. agg(n=agg.count())")
-        inner = [(name, given, _input(name, given, above.schema, at)) for name, given in self.aggregates]
-        aggregates = tuple(_aggregate(name, given, e, at) for name, given, e in inner)
-        names = [*by, "window_start", "window_end", *(a.name for a in aggregates), "revision"]
+        self._check(at)
+        made = _Aggregates(self.aggregates, self.by, above, at)
+        definition = self._planned(made)
+        rows = [f for f in above.schema.arrow if f.name not in made.by] if isinstance(self.window, Sliding) else []
+        fields = [*made.keys(), *rows, *_stretch(), *made.fields(), pa.field("revision", pa.int64(), nullable=False)]
+        fields += [pa.field("cause", CAUSE)] if self.late == "correct" else []
         at.new_columns(
-            names, "aggregate", hint="a window adds window_start, window_end and revision; give your column another name"
+            [f.name for f in fields],
+            "aggregate",
+            hint="a window adds window_start, window_end and revision; give your column another name",
         )
-        schema = Schema(pa.schema([*(above.schema.arrow.field(n) for n in by), *_made(aggregates)]))
-        hidden = _hidden(at, above, [(name, e) for name, _, e in inner if e and not isinstance(e.tree, Column)])
-        definition = plan.Window(by, self.window.size, aggregates, self.late)
-        step = plan.Step(at.name, ((*hidden, above.step)[0].name,), definition, schema, at.origin)
-        return Known((*hidden, step), at.name, ("window_start", *by), by, (above,))
+        updating = self.late == "correct" or self.emit == "updates" or self.early is not None
+        single = isinstance(self.window, Sliding | Count)  # no column tells its rows apart
+        return made.known(definition, fields, updating, () if single else ("window_start", *made.by))
+
+    def _planned(self, made: "_Aggregates") -> plan.Aggregating:
+        by, aggregates, allowed = made.by, made.aggregates, self.allowed or timedelta()
+        match self.window:
+            case Sliding(size):
+                return plan.Sliding(by, size, aggregates, self.late)
+            case Count(rows):
+                return plan.Count(by, rows, aggregates, self.late)
+            case Session(gap, longest):
+                return plan.Session(by, gap, longest, aggregates, self.late, allowed, self.emit, self.early)
+            case fixed:
+                return plan.Window(by, fixed.layout, aggregates, self.late, allowed, self.emit, self.early)
+
+    def _check(self, at: At) -> None:
+        kind = type(self.window).__name__
+        if isinstance(self.window, Sliding | Count):
+            if self.late == "correct":
+                at.refuse(f"{kind} windows cannot be corrected", hint="give the stream a longer lateness instead")
+            if self.emit == "updates" or self.early is not None:
+                at.refuse(f"{kind} windows come once for every row", hint='leave emit="final"')
+        if self.late == "correct" and self.allowed is None:
+            at.refuse(
+                'late="correct" needs a bound: how long after its end a window can still be corrected',
+                hint='say it, e.g. allowed="1 hour"; its state is kept so long',
+            )
+        if self.late != "correct" and self.allowed is not None:
+            what = f"allowed= says how long windows are corrected, and late={self.late!r} corrects none"
+            at.refuse(what, hint='use late="correct"')
+        if self.early is not None and self.emit == "updates":
+            what = 'early= shows open windows now and then, and emit="updates" whenever they change'
+            at.refuse(what, hint="give one of them")
 
 
-def _by(names: Sequence[str], schema: Schema, at: At) -> tuple[str, ...]:
-    by = at.columns(names, schema, "group the window")
-    for name in by:
-        at.keyable(name, schema, "group the window")
-    return by
+@dataclass(frozen=True)
+class RunningDefinition:
+    """The aggregates of each key over all its rows."""
+
+    by: tuple[str, ...]
+    aggregates: Aggregates
+    keep: timedelta | None
+
+    kind: ClassVar[str] = "group"
+    takes_updates: ClassVar[bool] = False
+
+    @property
+    def judges(self) -> bool:
+        """Only with `keep` does it look at time."""
+        return self.keep is not None
+
+    def resolve(self, at: At, inputs: Sequence[Known]) -> Known:
+        (above,) = inputs
+        made = _Aggregates(self.aggregates, self.by, above, at, lasting=False)
+        fields = [*made.keys(), *made.fields()]
+        at.new_columns([f.name for f in fields], "aggregate", hint="give your column another name")
+        return made.known(plan.Running(made.by, made.aggregates, self.keep), fields, True, made.by)
 
 
-def _input(name: str, given: Agg, schema: Schema, at: At) -> Expression | None:
-    return None if given.column is None else at.expression(given.column, schema)
+@dataclass(frozen=True)
+class LastDefinition:
+    """The rows of the last so long: they come, and go as time goes on."""
+
+    size: timedelta
+
+    kind: ClassVar[str] = "last"
+    judges: ClassVar[bool] = True
+    takes_updates: ClassVar[bool] = False
+    by: ClassVar[tuple[str, ...]] = ()
+
+    def resolve(self, at: At, inputs: Sequence[Known]) -> Known:
+        (above,) = inputs
+        step = plan.Step(at.name, (above.name,), plan.Last(self.size), above.schema, at.origin, updating=True)
+        return Known((step,), at.name, (), above.topic_key, (above,))
 
 
-def _aggregate(name: str, given: Agg, e: Expression | None, at: At) -> plan.Aggregate:
-    if e is None:
-        return plan.Aggregate(at.new_name(name), given.function, None, pa.int64())
-    column = e.tree.name if isinstance(e.tree, Column) else HIDDEN + name
-    return plan.Aggregate(at.new_name(name), given.function, column, result_type(given, e.type, at))
+class _Aggregates:
+    """The aggregates of a step, checked; with the hidden columns they are worked out from."""
+
+    def __init__(self, given: Aggregates, by: Sequence[str], above: Known, at: At, *, lasting: bool = True) -> None:
+        if not given:
+            at.refuse("cannot aggregate: no aggregate is given", hint="name one, e.g. agg(n=agg.count())")
+        self.at, self.above = at, above
+        doing = "group the window" if lasting else "group"
+        self.by = at.columns(by, above.schema, doing)
+        for name in self.by:
+            at.keyable(name, above.schema, doing)
+        self.aggregates, self.hidden = resolve_all(given, above.schema, at, lasting=lasting)
+
+    def keys(self) -> list[pa.Field]:
+        return [self.above.schema.arrow.field(name) for name in self.by]
+
+    def fields(self) -> list[pa.Field]:
+        return [output_field(a) for a in self.aggregates]
+
+    def known(self, definition: plan.Aggregating, fields: list[pa.Field], updating: bool, view_key: tuple[str, ...]) -> Known:
+        before = _hidden(self.at, self.above, self.hidden)
+        source = before[-1].name if before else self.above.name
+        step = plan.Step(self.at.name, (source,), definition, Schema(pa.schema(fields)), self.at.origin, updating)
+        return Known((*before, step), self.at.name, view_key, self.by, (self.above,))
 
 
-def _made(aggregates: Sequence[plan.Aggregate]) -> list[pa.Field]:
-    stretch = [pa.field("window_start", TIMESTAMP, nullable=False), pa.field("window_end", TIMESTAMP, nullable=False)]
-    values = [pa.field(a.name, a.type, nullable=a.function != "count") for a in aggregates]
-    return [*stretch, *values, pa.field("revision", pa.int64(), nullable=False)]
+def _stretch() -> list[pa.Field]:
+    return [pa.field("window_start", TIMESTAMP, nullable=False), pa.field("window_end", TIMESTAMP, nullable=False)]
 
 
 def _hidden(at: At, above: Known, made: Sequence[tuple[str, Expression]]) -> tuple[plan.Step, ...]:
-    """A select before the window that works out what is aggregated."""
+    """A select before the step that works out what is aggregated."""
     if not made:
         return ()
     columns = [(name, passed_on(name, above.schema)) for name in above.schema.names]
-    columns += [(HIDDEN + name, e) for name, e in made]
-    fields = [*above.schema.arrow, *(pa.field(HIDDEN + name, e.type) for name, e in made)]
-    definition = plan.Select(tuple(columns))
+    fields = [*above.schema.arrow, *(pa.field(name, e.type) for name, e in made)]
+    definition = plan.Select((*columns, *made))
     return (plan.Step(f"{at.name}.input", (above.name,), definition, Schema(pa.schema(fields)), at.origin),)

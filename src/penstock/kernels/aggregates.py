@@ -1,181 +1,194 @@
-"""Aggregates as partial results that can be put together in any order and any number of pieces.
+"""Aggregates: what has to be kept of a group's rows for each of them, and how it is read off what was kept.
 
-An aggregate is made of parts (a count, limbs of a sum, a minimum …), each a column of the partial table. `parts_of` says
-which; a part knows how it comes out of rows, how two of it become one; `result` reads an aggregate off its folded parts.
+An aggregate is made of parts (plain columns of the partial table, see parts) or of one bag (a column of lists, see bags). Several
+aggregates share what they have in common.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from decimal import ROUND_HALF_UP, Decimal, localcontext
-from itertools import chain
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
-import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.errors import BadFlow
 from penstock.kernels import exact
+from penstock.kernels.bags import Bag
+from penstock.kernels.own import Functions, Own
+from penstock.kernels.parts import Kind, Numbers, Part
+from penstock.kernels.selections import Collected, Distinct, End, Top
+from penstock.kernels.sketches import Buckets, Registers
 from penstock.kernels.tables import as_type
 from penstock.kernels.tables import column as whole
 
-Numbers = npt.NDArray[Any]
-
 
 class Aggregate(Protocol):
-    """One column of a window's result."""
+    """One column of a result. `options` belong to the function, see `bag_of` and `result`."""
 
     @property
     def name(self) -> str: ...
     @property
-    def function(self) -> Literal["count", "sum", "avg", "min", "max"]: ...
+    def function(self) -> str: ...
     @property
-    def column(self) -> str | None: ...  # None: count of rows
+    def column(self) -> str | None: ...  # None: of rows
     @property
     def type(self) -> pa.DataType: ...
+    @property
+    def others(self) -> tuple[str, ...]: ...  # further columns it reads
+    @property
+    def options(self) -> tuple[Any, ...]: ...
+
+
+@dataclass
+class Kept:
+    """What is kept for several aggregates, everything once."""
+
+    parts: list[Part] = field(default_factory=list)
+    bags: dict[str, Bag] = field(default_factory=dict)  # by name of the column in the partial table
+
+    def fields(self) -> list[pa.Field]:
+        return [f for part in self.parts for f in part.fields] + [pa.field(b.name, b.type) for b in self.bags.values()]
+
+    def columns(self) -> list[str]:
+        """The columns of the rows that are read."""
+        read = [*(part.column for part in self.parts if part.column), *(c for bag in self.bags.values() for c in bag.columns)]
+        return list(dict.fromkeys(read))
+
+
+def kept_for(aggregates: Sequence[Aggregate], schema: pa.Schema) -> Kept:
+    """What has to be kept so that all these aggregates can be told."""
+    kept = Kept()
+    for a in aggregates:
+        bag = bag_of(a, schema)
+        if bag is not None:
+            kept.bags.setdefault(bag.name, bag)
+        else:
+            kept.parts += [part for part in parts_of(a, schema) if part not in kept.parts]
+    return kept
+
+
+def parts_of(a: Aggregate, schema: pa.Schema) -> list[Part]:
+    if a.column is None:
+        return [_ROWS]
+    t = schema.field(a.column).type
+    kinds: dict[str, tuple[Kind, ...]] = {
+        "count": ("count",),
+        "sum": ("sum", "count"),
+        "avg": ("sum", "count"),
+        "min": ("min",),
+        "max": ("max",),
+        "count_if": ("true",),
+        "ratio": ("true",),
+        "var": ("sum", "squares", "count") if _squared(t) else ("spread", "count"),
+    }
+    kinds["stddev"] = kinds["var"]
+    parts = [Part(kind, a.column, t) for kind in kinds[a.function]]
+    return [*parts, _ROWS] if a.function == "ratio" else parts
+
+
+def bag_of(a: Aggregate, schema: pa.Schema) -> Bag | None:
+    """The bag of an aggregate that needs one. Options: first, last: (whether nulls count); distinct: (error), none if exact;
+    quantile: (share, error); top: (n); own: its Functions."""
+    if a.function == "own":
+        return Own(a.name, (a.column, *a.others) if a.column else a.others, Functions(*a.options))
+    if a.column is None or a.function not in _BAGS:
+        return None
+    return _BAGS[a.function](a, a.column, schema)
+
+
+_Make = Callable[[Aggregate, str, pa.Schema], Bag]
+_BAGS: dict[str, _Make] = {
+    "first": lambda a, c, s: End("first", c, s.field(c).type, nulls=a.options[0]),
+    "last": lambda a, c, s: End("last", c, s.field(c).type, nulls=a.options[0]),
+    "collect": lambda a, c, s: Collected(c, s.field(c).type),
+    "distinct": lambda a, c, s: Registers(c, a.options[0]) if a.options else Distinct(c, s.field(c).type),
+    "quantile": lambda a, c, s: Buckets(c, a.options[1]),
+    "top": lambda a, c, s: Top(a.options[0], c, s.field(c).type, a.others[0], s.field(a.others[0]).type),
+}
+
+_ROWS = Part("rows", "", pa.int64())
+
+Seconds = npt.NDArray[np.float64]
+
+
+def result(a: Aggregate, partials: pa.Table, schema: pa.Schema, seconds: Seconds | None = None) -> pa.Array:
+    """One aggregate, read off folded partial results."""
+    bag = bag_of(a, schema)
+    if bag is not None:
+        return bag.result(bag.unpacked(whole(partials, bag.name)), partials.num_rows, a.type, a.options)
+    return _RESULTS[a.function](_Read(a, partials, schema, seconds))
 
 
 @dataclass(frozen=True)
-class Part:
-    """A column of the partial table, made from one column of the rows."""
+class _Read:
+    """An aggregate and what its parts are to be read from."""
 
-    kind: Literal["rows", "count", "sum", "min", "max"]
-    column: str
-    type: pa.DataType  # of the rows' column
-
-    @property
-    def fields(self) -> list[pa.Field]:
-        if self.kind in ("rows", "count"):
-            return [pa.field(self.at(0), pa.int64())]
-        if self.kind == "sum":
-            return [pa.field(self.at(i), self.added) for i in range(self.width)]
-        return [pa.field(self.at(0), self.type)]
-
-    def at(self, i: int) -> str:
-        return f"__{self.kind}{i}_{self.column}"
+    aggregate: Aggregate
+    partials: pa.Table
+    schema: pa.Schema
+    seconds: Seconds | None
 
     @property
-    def floating(self) -> bool:
-        return bool(pa.types.is_floating(self.type))
+    def type(self) -> pa.DataType:
+        return self.aggregate.type
 
     @property
-    def width(self) -> int:
-        return exact.limb_count(self.type) if self.kind == "sum" and not self.floating else 1
+    def input(self) -> pa.DataType:
+        return self.schema.field(self.aggregate.column).type
 
     @property
-    def added(self) -> pa.DataType:
-        return pa.float64() if self.floating else pa.int64()
+    def what(self) -> str:
+        return f"{self.aggregate.function} of {self.aggregate.column}"
+
+    def array(self, kind: Kind) -> pa.Array:
+        column = self.aggregate.column or ""
+        return whole(self.partials, Part(kind, column, pa.int64()).at(0))
+
+    def limbs(self, kind: Kind) -> list[Numbers]:
+        part = Part(kind, self.aggregate.column or "", self.input)
+        return [whole(self.partials, part.at(i)).to_numpy(zero_copy_only=False) for i in range(part.width)]
+
+    def counts(self) -> Numbers:
+        return np.asarray(self.array("count").to_numpy())
+
+    def rows(self) -> Numbers:
+        return np.asarray(whole(self.partials, _ROWS.at(0)).to_numpy())
 
 
-def parts_of(aggregates: Sequence[Aggregate], schema: pa.Schema) -> list[Part]:
-    """What has to be kept so that all these aggregates can be told; each part once."""
-    parts: dict[tuple[str, str], Part] = {}
-    for a in aggregates:
-        column = a.column or ""
-        kinds = {"count": ("count",), "sum": ("sum", "count"), "avg": ("sum", "count")}.get(a.function, (a.function,))
-        for kind in kinds if a.column else ("rows",):
-            parts.setdefault((kind, column), Part(kind, column, schema.field(column).type if column else pa.int64()))  # type: ignore[arg-type]
-    return list(parts.values())
+def _count(read: _Read) -> pa.Array:
+    return as_type(read.array("count" if read.aggregate.column else "rows"), read.type)
 
 
-class Partial:
-    """How the parts come out of one table of rows: columns to add to it, expressions over its groups, what is left to split."""
-
-    def __init__(self, parts: Sequence[Part], rows: pa.Table) -> None:
-        self.columns: dict[str, pl.Series] = {}
-        self.expressions: list[pl.Expr] = []
-        self.to_split: list[Part] = []
-        for part in parts:
-            self._add(part, rows)
-
-    def _add(self, part: Part, rows: pa.Table) -> None:
-        name, column = part.at(0), pl.col(part.column)
-        if part.kind == "rows":
-            self.expressions.append(pl.len().cast(pl.Int64).alias(name))
-        elif part.kind == "count":
-            counted = column.count() if rows[part.column].null_count else pl.len()
-            self.expressions.append(counted.cast(pl.Int64).alias(name))
-        elif part.kind == "sum" and part.floating:
-            self.expressions.append(column.cast(pl.Float64).sum().alias(name))
-        elif part.kind == "sum":
-            self._exact(part, whole(rows, part.column))
-        else:
-            values = column + 0.0 if part.floating else column  # -0.0 is 0.0
-            self.expressions.append(_extreme(part, values).alias(name))
-
-    def _exact(self, part: Part, column: pa.Array) -> None:
-        added = exact.addends(column)
-        if len(added) == 1:
-            self.to_split.append(part)
-        for i, values in enumerate(added):
-            self.columns[part.at(i)] = pl.Series(part.at(i), values)
-            self.expressions.append(pl.col(part.at(i)).sum())
-
-    def finish(self, partials: pl.DataFrame) -> pl.DataFrame:
-        limbs = [_limbs(part, exact.split(partials[part.at(0)].to_numpy())) for part in self.to_split]
-        return partials.with_columns(*chain(*limbs)) if limbs else partials
+def _rate(read: _Read) -> pa.Array:
+    if read.seconds is None:
+        raise BadFlow(f"cannot tell {read.aggregate.name}, a rate per second, where there is no stretch of time")
+    return as_type(pa.array(read.rows() / read.seconds), read.type)
 
 
-def fold(parts: Sequence[Part], partials: pl.LazyFrame, keys: Sequence[str], kept: Sequence[str] = ()) -> pl.DataFrame:
-    """Partial results with equal keys as one; `kept` columns are equal wherever the keys are."""
-    expressions = [_folded(part, pl.col(f.name)) for part in parts for f in part.fields]
-    folded = partials.group_by(keys).agg(*expressions, *(pl.col(k).first() for k in kept)).collect()
-    wide = [part for part in parts if part.width > 1]
-    limbs = [_limbs(part, exact.carried([folded[part.at(i)].to_numpy() for i in range(part.width)])) for part in wide]
-    return folded.with_columns(*chain(*limbs)) if limbs else folded
+def _sum(read: _Read) -> pa.Array:
+    empty, limbs = read.counts() == 0, read.limbs("sum")
+    if pa.types.is_floating(read.input):
+        return as_type(pa.array(limbs[0], mask=empty), read.type)
+    if pa.types.is_decimal(read.type):
+        return _nulled(exact.decimals(limbs, read.type, read.what), empty)
+    return as_type(pa.array(exact.longs(limbs, read.what), mask=empty), read.type)
 
 
-def _limbs(part: Part, limbs: Sequence[Numbers]) -> list[pl.Series]:
-    return [pl.Series(part.at(i), limb) for i, limb in enumerate(limbs)]
-
-
-def _folded(part: Part, column: pl.Expr) -> pl.Expr:
-    return _extreme(part, column) if part.kind in ("min", "max") else column.sum()
-
-
-def _extreme(part: Part, column: pl.Expr) -> pl.Expr:
-    """NaN is greater than any number, as in Spark; so a minimum is NaN only where there is nothing else."""
-    if part.kind == "min":
-        return column.min()
-    return column.nan_max() if part.floating else column.max()
-
-
-def result(aggregate: Aggregate, partials: pa.Table, schema: pa.Schema) -> pa.Array:
-    """One aggregate, read off folded parts."""
-    if aggregate.column is None:
-        return as_type(whole(partials, "__rows0_"), aggregate.type)
-    column = aggregate.column
-    part = Part(aggregate.function if aggregate.function != "avg" else "sum", column, schema.field(column).type)
-    if aggregate.function in ("count", "min", "max"):
-        return as_type(whole(partials, part.at(0)), aggregate.type)
-    counts = whole(partials, Part("count", column, part.type).at(0)).to_numpy()
-    what = f"{aggregate.function} of {column}"
-    columns = [whole(partials, part.at(i)).to_numpy(zero_copy_only=False) for i in range(part.width)]
-    if aggregate.function == "sum":
-        return _sum(part, columns, counts == 0, aggregate.type, what)
-    return _average(part, columns, counts, aggregate.type)
-
-
-def _sum(part: Part, columns: list[Numbers], empty: Numbers, t: pa.DataType, what: str) -> pa.Array:
-    if part.floating:
-        return as_type(pa.array(columns[0], mask=empty), t)
-    if pa.types.is_decimal(t):
-        return _nulled(exact.decimals(columns, t, what), empty)
-    return as_type(pa.array(exact.longs(columns, what), mask=empty), t)
-
-
-def _average(part: Part, columns: list[Numbers], counts: Numbers, t: pa.DataType) -> pa.Array:
+def _average(read: _Read) -> pa.Array:
+    counts, limbs = read.counts(), read.limbs("sum")
     empty, n = counts == 0, np.maximum(counts, 1)
-    if part.floating:
-        return as_type(pa.array(columns[0] / n, mask=empty), t)
-    if pa.types.is_decimal(part.type):
-        return _decimal_average(exact.integers(columns), counts, part.type.scale, t)
-    low, high = exact.carried(columns)
+    if pa.types.is_floating(read.input):
+        return as_type(pa.array(limbs[0] / n, mask=empty), read.type)
+    if pa.types.is_decimal(read.input):
+        return _decimal_average(exact.integers(limbs), counts, read.input.scale, read.type)
+    low, high = exact.carried(limbs)
     means = (high.astype(np.float64) * 2.0**32 + low) / n
     for i in np.flatnonzero((high < -(2**20)) | (high >= 2**20)):  # a double does not hold the sum: divide the integers
         means[i] = ((int(high[i]) << 32) + int(low[i])) / int(n[i])
-    return as_type(pa.array(means, mask=empty), t)
+    return as_type(pa.array(means, mask=empty), read.type)
 
 
 def _decimal_average(sums: list[int], counts: Numbers, scale: int, t: pa.DataType) -> pa.Array:
@@ -190,5 +203,38 @@ def _decimal_average(sums: list[int], counts: Numbers, scale: int, t: pa.DataTyp
     return pa.array(exactly, t)
 
 
+def _squared(t: pa.DataType) -> bool:
+    """Whether sums of squares are kept exactly."""
+    return bool(pa.types.is_integer(t) or (pa.types.is_decimal(t) and exact.fits_a_long(t)))
+
+
+def _variance(read: _Read) -> pa.Array:
+    """Options: what is taken off the number of values to divide by, 1 for a sample, 0 for a population."""
+    (off,), counts = read.aggregate.options, read.counts()
+    empty = counts <= off
+    if _squared(read.input):
+        scale = read.input.scale if pa.types.is_decimal(read.input) else 0
+        values = exact.variances(counts, read.limbs("sum"), read.limbs("squares"), off, scale)
+    else:
+        values = read.limbs("spread")[1] / np.maximum(counts - off, 1)
+    if read.aggregate.function == "stddev":
+        values = np.sqrt(values)
+    return as_type(pa.array(values, mask=empty), read.type)
+
+
 def _nulled(values: pa.Array, empty: Numbers) -> pa.Array:
     return pc.if_else(pa.array(~empty), values, pa.scalar(None, values.type))
+
+
+_RESULTS: dict[str, Callable[[_Read], pa.Array]] = {
+    "count": _count,
+    "sum": _sum,
+    "avg": _average,
+    "min": lambda read: as_type(read.array("min"), read.type),
+    "max": lambda read: as_type(read.array("max"), read.type),
+    "count_if": lambda read: as_type(read.array("true"), read.type),
+    "ratio": lambda read: as_type(pa.array(read.array("true").to_numpy() / read.rows()), read.type),
+    "rate": _rate,
+    "var": _variance,
+    "stddev": _variance,
+}

@@ -19,6 +19,7 @@ Longs = npt.NDArray[np.int64]
 _BITS = np.int64(32)
 _LOW = np.int64(0xFFFFFFFF)
 _LONG_DIGITS = 18  # decimals of so many digits fit into a long
+SQUARE_LIMBS = 5  # of a sum of squares of longs
 
 
 def limb_count(t: pa.DataType) -> int:
@@ -36,9 +37,31 @@ def addends(column: pa.Array) -> list[Longs]:
     return [low & _LOW, (low >> _BITS) & _LOW, *split(high)]
 
 
-def split(sums: Longs) -> list[Longs]:
-    """Whole longs as two limbs."""
-    return [sums & _LOW, sums >> _BITS]
+def square_addends(column: pa.Array) -> list[Longs]:
+    """The same for the squares of the rows, which must be longs or decimals that fit into one."""
+    (values,) = _words(column)
+    least, greatest = (int(values.min()), int(values.max())) if len(column) else (0, 0)
+    if max(-least, greatest) ** 2 * len(column) < 2**63:
+        return [values * values]
+    low, high = values & _LOW, values >> _BITS
+    below, across, above = low.view(np.uint64) * low.view(np.uint64), low * high, high * high
+    return [
+        (below & np.uint64(_LOW)).view(np.int64),
+        (below >> np.uint64(_BITS)).view(np.int64) + 2 * (across & _LOW),
+        2 * (across >> _BITS) + (above & _LOW),
+        above >> _BITS,
+        np.zeros_like(values),
+    ]
+
+
+def fits_a_long(t: pa.DataType) -> bool:
+    """Whether all values of this type, an integer or a decimal, are longs (of their own scale)."""
+    return limb_count(t) == 2
+
+
+def split(sums: Longs, limbs: int = 2) -> list[Longs]:
+    """Whole longs as so many limbs."""
+    return carried([sums & _LOW, sums >> _BITS, *(np.zeros_like(sums) for _ in range(limbs - 2))])
 
 
 def carried(limbs: Sequence[Longs]) -> list[Longs]:
@@ -58,6 +81,14 @@ def integers(limbs: Sequence[Longs]) -> list[int]:
     for limb in reversed(limbs[:-1]):
         total = [(t << 32) + int(x) for t, x in zip(total, limb, strict=True)]
     return total
+
+
+def variances(counts: Longs, sums: Sequence[Longs], squares: Sequence[Longs], off: int, scale: int) -> npt.NDArray[np.float64]:
+    """(Σx² - (Σx)²/n) / (n - off), rounded once, of n values in units of 10**-scale; 0 where n <= off."""
+    n = [max(int(count), off + 1) for count in counts]
+    spreads = [m * q - s * s for m, s, q in zip(n, integers(sums), integers(squares), strict=True)]
+    unit = 10 ** (2 * scale)
+    return np.array([d / (m * (m - off) * unit) for d, m in zip(spreads, n, strict=True)], np.float64)
 
 
 def longs(limbs: Sequence[Longs], what: str) -> Longs:

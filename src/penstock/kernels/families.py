@@ -5,10 +5,18 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.kernels import joins, windows
+from penstock.kernels import counts, fixed, joins, last, running, sessions, sliding
 from penstock.kernels.port import Kernel
 
-_FAMILIES: dict[str, Callable[[Any, Sequence[pa.Schema], pa.Schema], Kernel]] = {"window": windows.build, "join": joins.build}
+_FAMILIES: dict[str, Callable[[Any, Sequence[pa.Schema], pa.Schema], Kernel]] = {
+    "window": fixed.build,
+    "session": sessions.build,
+    "running": running.build,
+    "sliding": sliding.build,
+    "count": counts.build,
+    "last": last.build,
+    "join": joins.build,
+}
 
 
 def kernel_of(family: str, definition: Any, inputs: Sequence[pa.Schema], output: pa.Schema) -> Kernel:

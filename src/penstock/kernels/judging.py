@@ -3,8 +3,10 @@
 W(r) is the greatest of the marks at or before r and of (event time − lateness) of the plausible rows before it in its partition.
 """
 
+from collections import Counter
 from collections.abc import Iterable
-from typing import NamedTuple
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -38,20 +40,86 @@ def watermarks(
     return Watermarks(known[:-1], plausible, int(known[-1]))
 
 
-def window_starts(times: Times, size: int) -> Times:
-    """Starts of the fixed windows (aligned to 1970) that hold these times; right for times before 1970 too."""
-    return times // np.int64(size) * np.int64(size)
-
-
-def late_for_window(times: Times, at: Times, size: int) -> Mask:
-    """A fixed window takes a row as on time when its end > W(r)."""
-    late = late_for_instant(times, at)
-    if late.any():  # a row at or above its watermark is never late for its window, so only the others are looked at
-        behind = np.flatnonzero(late)
-        late[behind] = window_starts(times[behind], size) + size <= at[behind]
-    return late
-
-
 def late_for_instant(times: Times, at: Times) -> Mask:
     """Every other judging step takes a row as on time when t >= W(r)."""
     return np.asarray(times < at)
+
+
+class Layout(Protocol):
+    """Where fixed windows lie: see layouts.py."""
+
+    single: bool
+
+    def panes(self, times: Times) -> Times: ...
+    def outside(self, times: Times) -> Mask | None: ...
+    def windows(self, panes: Times) -> tuple[Times, Times]: ...
+    def ends(self, starts: Times) -> Times: ...
+
+
+_NONE = np.empty(0, np.int64)
+
+
+@dataclass
+class Verdicts:
+    """What becomes of rows at fixed windows."""
+
+    fates: "Counter[str]"
+    whole: Mask | None = None  # the rows that count for every window of their pane; None: all of them
+    late: Mask | None = None  # the rows that some window of theirs refuses
+    rows: Times = field(default_factory=lambda: _NONE)  # the others, pair by pair: the number of the row,
+    starts: Times = field(default_factory=lambda: _NONE)  # the window it counts for,
+    corrected: Mask = field(default_factory=lambda: np.empty(0, np.bool_))  # and whether it corrects that window
+
+
+def judge_windows(layout: Layout, times: Times, at: Times, late: str, allowed: int) -> Verdicts:
+    """A fixed window takes a row as on time when its end > W(r), as a correction when end + allowed > W(r)."""
+    out = layout.outside(times)
+    behind = late_for_instant(
+        times, at
+    )  # a row at or above its watermark is on time for all its windows, so only others are looked at
+    if out is not None:
+        behind &= ~out
+    outside = int(np.count_nonzero(out)) if out is not None else 0
+    if not behind.any():
+        return _all_on_time(layout, times, out, outside)
+    numbers = np.flatnonzero(behind)
+    of, starts = layout.windows(layout.panes(times[numbers]))
+    rows = numbers[of]
+    ends, marks = layout.ends(starts), at[rows]
+    on_time = ends > marks
+    corrected = ~on_time & (ends + allowed > marks) if late == "correct" else np.zeros(len(rows), np.bool_)
+    refused = ~on_time & ~corrected
+    whole = ~behind if out is None else ~behind & ~out
+    return _verdicts(layout, times, whole, outside, late, (rows, starts, on_time, corrected, refused))
+
+
+def _all_on_time(layout: Layout, times: Times, out: Mask | None, outside: int) -> Verdicts:
+    taken = len(times) - outside
+    fates = Counter({"on time": taken, "outside": outside})
+    if not layout.single:
+        pairs = len(layout.windows(layout.panes(times))[0])
+        fates = Counter({"on time": pairs, "outside": outside, "judged": taken, "windows": pairs})
+    return Verdicts(+fates, None if not outside or out is None else ~out)
+
+
+def _verdicts(
+    layout: Layout, times: Times, whole: Mask, outside: int, late: str, pairs: tuple[Times, Times, Mask, Mask, Mask]
+) -> Verdicts:
+    rows, starts, on_time, corrected, refused = pairs
+    if layout.single:  # a row that is on time for its only window counts as any other
+        whole = whole.copy()
+        whole[rows[on_time]] = True
+        apart, clear = corrected, int(np.count_nonzero(whole))
+    else:
+        apart = on_time | corrected
+        clear = len(layout.windows(layout.panes(times[whole]))[0]) + int(np.count_nonzero(on_time))
+    n_corrected, n_refused = int(np.count_nonzero(corrected)), int(np.count_nonzero(refused))
+    fates = Counter({"on time": clear, "corrected": n_corrected, "ignored" if late == "ignore" else "diverted": n_refused})
+    fates["outside"] = outside
+    if not layout.single:
+        fates |= {"judged": len(times) - outside, "windows": clear + n_corrected + n_refused}
+    mask = None
+    if n_refused:
+        mask = np.zeros(len(times), np.bool_)
+        mask[rows[refused]] = True
+    return Verdicts(+fates, whole, mask, rows[apart], starts[apart], corrected[apart])

@@ -17,6 +17,11 @@ import pyarrow as pa
 Fates = Counter[str]  # "on time", "diverted", "ignored", "filtered", "passed", "dead", "implausible", …
 
 
+def crossed(clock: tuple[int, int], every: int) -> bool:
+    """Whether a multiple of `every` lies between two moments."""
+    return clock[0] // every != clock[1] // every
+
+
 @dataclass(frozen=True)
 class State:
     """The state of one step in one bucket: named tables, each in slots, each slot a list of runs sorted by HASH, oldest first.
@@ -25,6 +30,11 @@ class State:
 
     runs_of: Mapping[str, Mapping[int, Sequence[Callable[[], pa.Table]]]] = field(default_factory=dict)
     frontiers: tuple[int, ...] = ()  # what the ports' frontiers were in the epoch before; () at the start
+    clock: tuple[int, int] = (0, 0)  # when the epoch before and this one were opened, for what is shown early and promised nowhere
+
+    def ticked(self, every: int) -> bool:
+        """Whether it is time again for what is shown every so often."""
+        return crossed(self.clock, every)
 
     def slots(self, table: str) -> list[int]:
         return sorted(self.runs_of.get(table, {}))

@@ -1,69 +1,70 @@
-"""Tumbling windows: partial aggregates where the rows are, folded per bucket, sent when the frontier reaches their end."""
+"""Fixed windows that are sent once, when the frontier reaches their end: partial results where the rows are, folded per bucket."""
 
-from collections import Counter
 from collections.abc import Sequence
-from datetime import timedelta
-from typing import Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
-import polars as pl
 import pyarrow as pa
 
 from penstock.core.change import HASH, POSITION, TIME, WATERMARK
 from penstock.core.hashing import hash64
 from penstock.core.position import window_positions
-from penstock.core.time import NEVER, micros
-from penstock.kernels.aggregates import Aggregate, Partial, fold, parts_of, result
-from penstock.kernels.judging import late_for_window, window_starts
+from penstock.core.time import NEVER
+from penstock.kernels.aggregates import Aggregate
+from penstock.kernels.aggregation import Aggregation
+from penstock.kernels.judging import Verdicts, judge_windows
+from penstock.kernels.layouts import Layout
 from penstock.kernels.port import Changes, Prepared, State, Stepped
-from penstock.kernels.tables import as_type, column, numbers, stored
+from penstock.kernels.tables import as_type, column, numbers
+
+Late = Literal["divert", "ignore", "correct"]
 
 OPEN = "open"
 START = "__start"
 
 
 class WindowKernel:
-    """Rows of one key and one stretch of `size_us` (aligned to 1970) become one row, once F has reached the end of the stretch.
+    """Rows of one key and one window become one row, once F has reached the window's end. Every time lies in one window at most.
 
     State: table "open", one slot a window, runs of partial results that are added up."""
 
-    needs_position, gives_position = False, True
+    gives_position = True
 
     def __init__(
         self,
         by: Sequence[str],
-        size_us: int,
+        layout: Layout,
         aggregates: Sequence[Aggregate],
-        late: Literal["divert", "ignore"],
+        late: Late,
         input_schema: pa.Schema,
         output_schema: pa.Schema,
+        allowed_us: int = 0,
     ) -> None:
-        self._by, self._size, self._aggregates, self._late = tuple(by), size_us, tuple(aggregates), late
+        self._by, self._layout, self._late = tuple(by), layout, late
         self._input, self._output = input_schema, output_schema
-        self._parts = parts_of(aggregates, input_schema)
-        self._needed = list(dict.fromkeys([*by, *(part.column for part in self._parts if part.column)]))
-        fields = [input_schema.field(name) for name in by] + [pa.field(START, pa.int64())]
-        fields += [f for part in self._parts for f in part.fields] + [pa.field(HASH, pa.uint64())]
+        self._allowed = allowed_us if late == "correct" else 0
+        self._aggregation = Aggregation(aggregates, input_schema)
+        self.needs_position = self._aggregation.needs_position
+        keys = [input_schema.field(name).with_nullable(True) for name in by] + [pa.field(START, pa.int64())]
+        self._partials = pa.schema([*keys, *self._aggregation.fields, pa.field(HASH, pa.uint64())])
         self._results_schema = pa.schema([*output_schema, (TIME, pa.int64()), (WATERMARK, pa.int64()), (POSITION, pa.binary())])
-        self._partials = pa.schema([f.with_nullable(True) for f in fields])
 
     def prepare(self, port: int, rows: pa.Table) -> Prepared:
-        """Judges rows and adds up those on time, by key and window."""
-        on_time, late, fates = self._judge(rows)
-        if not on_time.num_rows:
-            return Prepared(self._partials.empty_table(), late, fates)
-        return Prepared(self._aggregate(on_time), late, fates)
+        """Judges rows and adds up those that count, by key and window."""
+        verdicts = self._judged(rows)
+        late = rows.filter(pa.array(verdicts.late)) if verdicts.late is not None and self._late != "ignore" else None
+        return Prepared(self._counted(rows, verdicts), late, verdicts.fates)
 
     def step(self, state: State, rows: Sequence[pa.Table | None], frontiers: Sequence[int]) -> Stepped:
-        complete = [slot for slot in state.slots(OPEN) if slot + self._size <= frontiers[0]]
+        complete = [slot for slot in state.slots(OPEN) if self._layout.last_end(slot) <= frontiers[0]]
         pieces = [run for slot in complete for run in state.runs(OPEN, slot)]
         if rows[0] is not None and rows[0].num_rows:
             pieces.append(rows[0])
         folded = self._fold(pieces)
-        starts = numbers(folded, START)
-        done = starts + self._size <= frontiers[0]
-        changes = Changes(self._runs(folded.filter(pa.array(~done))), {(OPEN, slot) for slot in complete})
+        done = self._layout.ends(numbers(folded, START)) <= frontiers[0]
+        waiting = folded.filter(pa.array(~done))
+        changes = Changes(by_start(OPEN, waiting, numbers(waiting, START)), {(OPEN, slot) for slot in complete})
         return Stepped(self._results(folded if done.all() else folded.filter(pa.array(done))), changes)
 
     def merge(self, table: str, runs: Sequence[pa.Table]) -> pa.Table:
@@ -76,87 +77,63 @@ class WindowKernel:
     def open_rows(self, state: State) -> pa.Table | None:
         return self._results(self._fold([run for slot in state.slots(OPEN) for run in state.runs(OPEN, slot)]))
 
-    def _judge(self, rows: pa.Table) -> tuple[pa.Table, pa.Table | None, "Counter[str]"]:
-        if WATERMARK not in rows.column_names:
-            return rows, None, Counter({"on time": rows.num_rows})
-        late = late_for_window(numbers(rows, TIME), numbers(rows, WATERMARK), self._size)
-        count = int(np.count_nonzero(late))
-        if not count:
-            return rows, None, Counter({"on time": rows.num_rows})
-        fates = Counter({"on time": rows.num_rows - count, "diverted" if self._late == "divert" else "ignored": count})
-        on_time = rows.select([*self._needed, TIME]).filter(pa.array(~late))
-        return on_time, rows.filter(pa.array(late)) if self._late == "divert" else None, fates
+    def _judged(self, rows: pa.Table) -> Verdicts:
+        times = numbers(rows, TIME)
+        at = numbers(rows, WATERMARK) if WATERMARK in rows.column_names else np.full(len(times), NEVER)
+        return judge_windows(self._layout, times, at, self._late, self._allowed)
 
-    def _aggregate(self, rows: pa.Table) -> pa.Table:
-        partial = Partial(self._parts, rows)
-        made = [pl.Series(START, window_starts(numbers(rows, TIME), self._size)), *partial.columns.values()]
-        plain = [pl.col(name) + 0.0 for name in self._by if pa.types.is_floating(self._input.field(name).type)]  # -0.0 is 0.0
-        frame = _polars(rows.select(self._needed)).lazy().with_columns(*made, *plain) if self._needed else pl.LazyFrame(made)
-        grouping = frame.group_by(*self._by, START)
-        grouped = partial.finish(grouping.agg(partial.expressions).collect())
-        table = stored(grouped, pa.schema([f for f in self._partials if f.name != HASH]))
-        return table.append_column(HASH, pa.array(hash64([table[name] for name in self._by], table.num_rows)))
+    def _counted(self, rows: pa.Table, verdicts: Verdicts) -> pa.Table:
+        """The partial results of the rows that count for all windows of their pane."""
+        if verdicts.whole is not None:
+            wanted = [*self._by, *self._aggregation.columns, TIME, *([POSITION] if self.needs_position else [])]
+            rows = rows.select(list(dict.fromkeys(wanted))).filter(pa.array(verdicts.whole))
+        if not rows.num_rows:
+            return self._partials.empty_table()
+        return self._partial(rows, self._layout.panes(numbers(rows, TIME)))
+
+    def _partial(self, rows: pa.Table, starts: npt.NDArray[np.int64]) -> pa.Table:
+        partial = self._aggregation.partial(rows, self._by, {START: starts})
+        return partial.append_column(HASH, pa.array(hash64([partial[name] for name in self._by], partial.num_rows)))
 
     def _fold(self, pieces: Sequence[pa.Table]) -> pa.Table:
         if not pieces:
             return self._partials.empty_table()
         together = pa.concat_tables([piece.select(self._partials.names) for piece in pieces])
-        return stored(fold(self._parts, _polars(together).lazy(), [*self._by, START], [HASH]), self._partials)
-
-    def _runs(self, partials: pa.Table) -> dict[tuple[str, int], pa.Table]:
-        """One run a window, sorted by hash."""
-        if not partials.num_rows:
-            return {}
-        ordered = partials.take(pa.array(self._order(numbers(partials, START), numbers(partials, HASH))))
-        starts = numbers(ordered, START)
-        at: npt.NDArray[np.int64] = np.flatnonzero(np.diff(starts, prepend=starts[0] - 1))
-        ends = [*at[1:].tolist(), len(starts)]
-        return {(OPEN, int(starts[a])): ordered.slice(a, b - a) for a, b in zip(at.tolist(), ends, strict=True)}
-
-    def _order(self, starts: npt.NDArray[np.int64], hashes: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
-        """By window, then hash."""
-        by_hash = np.argsort(hashes)
-        windows = (starts[by_hash] - starts.min()) // self._size
-        if windows.max() < 2**16:  # sixteen bits are sorted by radix
-            windows = windows.astype(np.uint16)
-        return np.asarray(by_hash[np.argsort(windows, kind="stable")])
+        return self._aggregation.fold(together, [*self._by, START], [HASH])
 
     def _results(self, partials: pa.Table) -> pa.Table:
         if not partials.num_rows:
             return self._results_schema.empty_table()
         starts = numbers(partials, START)
-        made: dict[str, pa.Array] = {
-            "window_start": pa.array(starts),
-            "window_end": pa.array(starts + self._size),
-            "revision": pa.array(np.zeros(len(starts), np.int64)),
-        }
+        ends = self._layout.ends(starts)
+        made: dict[str, Any] = {"window_start": pa.array(starts), "window_end": pa.array(ends), **self._told(partials)}
         made |= {name: column(partials, name) for name in self._by}
-        made |= {a.name: result(a, partials, self._input) for a in self._aggregates}
+        made |= self._aggregation.results(partials, (ends - starts) / 1e6)
         columns = {f.name: as_type(made[f.name], f.type) for f in self._output}
-        columns[TIME] = pa.array(starts + (self._size - 1))
+        columns[TIME] = pa.array(ends - 1)
         columns[WATERMARK] = pa.array(np.full(len(starts), NEVER))
         columns[POSITION] = window_positions([column(partials, name) for name in self._by], starts)
         return pa.table(columns, schema=self._results_schema)
 
-
-class Definition(Protocol):
-    """What a flow says of a window."""
-
-    @property
-    def by(self) -> Sequence[str]: ...
-    @property
-    def size(self) -> timedelta: ...
-    @property
-    def aggregates(self) -> Sequence[Aggregate]: ...
-    @property
-    def late(self) -> Literal["divert", "ignore"]: ...
+    def _told(self, partials: pa.Table) -> dict[str, pa.Array]:
+        """What a result says of late rows."""
+        return {"revision": pa.array(np.zeros(partials.num_rows, np.int64))}
 
 
-def build(window: Definition, inputs: Sequence[pa.Schema], output: pa.Schema) -> WindowKernel:
-    return WindowKernel(window.by, micros(window.size), window.aggregates, window.late, inputs[0], output)
+def by_start(table: str, rows: pa.Table, starts: npt.NDArray[np.int64]) -> dict[tuple[str, int], pa.Table]:
+    """One run for each start, sorted by hash."""
+    if not rows.num_rows:
+        return {}
+    order = _order(starts, numbers(rows, HASH))
+    ordered, starts = rows.take(pa.array(order)), starts[order]
+    at = np.flatnonzero(np.diff(starts, prepend=starts[0] - 1)).tolist()
+    return {(table, int(starts[a])): ordered.slice(a, b - a) for a, b in zip(at, [*at[1:], len(starts)], strict=True)}
 
 
-def _polars(table: pa.Table) -> pl.DataFrame:
-    frame = pl.from_arrow(table, rechunk=False)
-    assert isinstance(frame, pl.DataFrame)
-    return frame
+def _order(starts: npt.NDArray[np.int64], hashes: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
+    """By start, then hash."""
+    by_hash = np.argsort(hashes)
+    known, windows = np.unique(starts[by_hash], return_inverse=True)
+    if len(known) < 2**16:  # sixteen bits are sorted by radix
+        windows = windows.astype(np.uint16)
+    return np.asarray(by_hash[np.argsort(windows, kind="stable")])

@@ -4,10 +4,11 @@ import itertools
 import sqlite3
 from collections.abc import Iterator
 
+import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.core.change import OP, Op
+from penstock.core.change import OP, POSITION, Op
 from penstock.sinks.sqlite_values import Value, to_sqlite
 from penstock.sinks.staged import whole
 from penstock.sinks.view_tables import Layout
@@ -24,13 +25,26 @@ class ViewRows:
 
     def write(self, connection: sqlite3.Connection, rows: pa.Table, epoch: int) -> None:
         if self._layout.updating:
-            rows = rows.filter(pc.not_equal(rows[OP], int(Op.UPDATE_BEFORE)))  # its key is that of the row after it
+            rows = self._net(rows)
         if not rows.num_rows:
             return
         rows = self._sorted(rows)
         if not (self._all_new and self._insert(connection, rows, epoch)):
             self._all_new = False
             self._merge(connection, rows, epoch)
+
+    def _net(self, rows: pa.Table) -> pa.Table:
+        """Without the values before an update, where the value after it is there; where it was filtered away, the row is gone."""
+        before = pc.equal(rows[OP], int(Op.UPDATE_BEFORE))
+        old, new = rows.filter(before), rows.filter(pc.invert(before))
+        if not old.num_rows:
+            return new
+        key = list(self._layout.key) or [POSITION]
+        numbered = pl.DataFrame(pl.from_arrow(old.select(key))).with_row_index("__i")
+        after = pl.DataFrame(pl.from_arrow(new.select(key)))
+        gone = old.take(numbered.join(after, on=key, how="anti", nulls_equal=True)["__i"].to_arrow())
+        deletes = pa.chunked_array([pa.array([int(Op.DELETE)] * gone.num_rows, pa.int8())])
+        return pa.concat_tables([gone.set_column(gone.column_names.index(OP), OP, deletes), new])
 
     def _sorted(self, rows: pa.Table) -> pa.Table:
         order = [(name, "ascending") for name in self._layout.clustered if not pa.types.is_nested(rows.schema.field(name).type)]

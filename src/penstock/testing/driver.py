@@ -20,6 +20,7 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.core.position import Position
+from penstock.core.schema import Schema
 from penstock.core.time import FOREVER, duration, instant, micros
 from penstock.engine.assemble import letter_topic, targets
 from penstock.engine.driver import Driver, Means, Report
@@ -97,8 +98,10 @@ class FlowTest:
     def topic(self, name: str, partitions: int = 1, **settings: Any) -> Topic:
         """Makes a topic with several partitions, or other settings, before the first row is sent."""
         source = self._source(name)
-        spec = TopicSpec(name, partitions=partitions, schema=source.schema, time=source.definition.time)  # type: ignore[union-attr]
-        return self.log.create(replace(spec, **settings))
+        definition = source.definition
+        assert isinstance(definition, Source)
+        schema = Schema(pa.schema([f for f in source.schema if f.name not in definition.made]))
+        return self.log.create(replace(TopicSpec(name, partitions=partitions, schema=schema, time=definition.time), **settings))
 
     def send(
         self, topic: str, *rows: Mapping[str, Any], partition: int | None = None, at: str | datetime | None = None
@@ -107,12 +110,18 @@ class FlowTest:
         producer = self._producer(topic)
         spec = self.log.topic(topic).spec
         for row in rows:
-            when = at if at is not None else row.get(spec.time) if spec.time else None
+            when = at if at is not None else row.get(spec.time) if spec.time else self._received(topic, row)
             if isinstance(when, (str, datetime)):
                 self.clock.follow(micros(instant(when)))
         receipts = [producer.send(row, partition=partition, time=at) for row in rows]
         producer.flush()
         return [receipt.position for receipt in receipts if receipt.position]
+
+    def _received(self, topic: str, row: Mapping[str, Any]) -> Any:
+        """When a row came in, where the clocks of its devices are set right by a column that says so."""
+        definition = self._source(topic).definition
+        assert isinstance(definition, Source)
+        return row.get(definition.clock.received or "") if definition.clock else None
 
     def mark(self, topic: str, time: str | datetime | None = None, partition: int | None = None) -> None:
         """A producer's mark: rows from here on are judged with a watermark of at least `time` (None: the end of input)."""

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import Any
+from typing import Any, ClassVar
 
 from .values import FOREVER, NEVER, Row, settle
 
@@ -29,7 +29,43 @@ class Union:
 class Window:
     size: int
     late: str = "divert"
-    every_aggregate: bool = False  # else the number of rows and the sum of val
+    every_aggregate: bool = False  # else the number of rows, the sum of val and, where rows change, the revision
+    every: int = 0  # 0: side by side
+    offset: int = 0
+    allowed: int = 0
+    emit: str = "final"
+
+    @property
+    def updating(self) -> bool:
+        return self.late == "correct" or self.emit == "updates"
+
+    @property
+    def overlaps(self) -> bool:
+        return 0 < self.every < self.size
+
+    def starts(self, t: int) -> list[int]:
+        """Every window that holds this time."""
+        every = self.every or self.size
+        return [s for s in range(t - self.size + 1, t + 1) if (s - self.offset) % every == 0]
+
+
+@dataclass(frozen=True)
+class Session:
+    gap: int
+    longest: int | None = None
+    late: str = "divert"
+    allowed: int = 0
+    emit: str = "final"
+
+    @property
+    def updating(self) -> bool:
+        return self.late == "correct" or self.emit == "updates"
+
+
+@dataclass(frozen=True)
+class Running:
+    keep: int | None = None
+    updating: ClassVar[bool] = True
 
 
 @dataclass(frozen=True)
@@ -40,7 +76,7 @@ class Join:
     late: str = "divert"
 
 
-Step = Where | Slim | Union | Window | Join
+Step = Where | Slim | Union | Window | Session | Running | Join
 
 
 @dataclass
@@ -75,16 +111,77 @@ def judged(late: str, rows: list[Row], on_time: Callable[[Row], bool]) -> tuple[
 
 
 def window(s: Window, ins: list[list[Row]], fs: list[int]) -> Result:
-    def start(r: Row) -> int:
-        return math.floor(r.t / s.size) * s.size
-
-    taken, late, fates = judged(s.late, ins[0], lambda r: start(r) + s.size > r.W)
-    groups: dict[tuple[str | None, int], list[Any]] = {}
-    for r in taken:
-        groups.setdefault((r.key, start(r)), []).append(r.val)
-    value = every_aggregate if s.every_aggregate else lambda vals: (len(vals), total(vals))
-    rows = [Row(w + s.size - 1, k, value(vals), ("window", k, w)) for (k, w), vals in groups.items() if w + s.size <= fs[0]]
+    groups: dict[tuple[str | None, int], list[tuple[Any, bool]]] = {}
+    late, fates = [], Counter[str]()
+    for r in ins[0]:
+        verdicts = [(w, fate(s.late, w + s.size > r.W, w + s.size + s.allowed > r.W)) for w in s.starts(r.t)]
+        fates.update(f for _, f in verdicts)
+        fates["outside"] += not verdicts
+        if s.overlaps:
+            fates.update({"judged": 1, "windows": len(verdicts)})
+        if any(f == "diverted" for _, f in verdicts):
+            late.append(r)
+        for w, f in verdicts:
+            if f in ("on time", "corrected"):
+                groups.setdefault((r.key, w), []).append((r.val, f == "corrected"))
+    rows = [
+        Row(w + s.size - 1, k, _window_value(s, group), ("window", k, w))
+        for (k, w), group in groups.items()
+        if s.emit == "updates" or w + s.size <= fs[0]
+    ]
     return Result(rows, late, fates, fs[0])
+
+
+def fate(late: str, on_time: bool, correctable: bool) -> str:
+    if on_time:
+        return "on time"
+    if late == "correct":
+        return "corrected" if correctable else "diverted"
+    return "ignored" if late == "ignore" else "diverted"
+
+
+def _window_value(s: Window, group: list[tuple[Any, bool]]) -> tuple[Any, ...]:
+    vals, corrected = [v for v, _ in group], sum(c for _, c in group)
+    if s.every_aggregate:
+        return every_aggregate(vals)
+    return (len(vals), total(vals), corrected) if s.updating else (len(vals), total(vals))
+
+
+def session(s: Session, ins: list[list[Row]], fs: list[int]) -> Result:
+    fates = {r.pos: fate(s.late, r.t >= r.W, r.t + s.allowed >= r.W) for r in ins[0]}
+    rows = []
+    for run in runs([r for r in ins[0] if fates[r.pos] in ("on time", "corrected")], s.gap, s.longest):
+        first, key = run[0].t, run[0].key
+        end = min(run[-1].t + s.gap, first + (s.longest or FOREVER))
+        value = (len(run), total([r.val for r in run]), *([sum(fates[r.pos] == "corrected" for r in run)] if s.updating else ()))
+        if s.emit == "updates" or end <= fs[0]:
+            rows.append(Row(end - 1, key, value, ("window", key, first)))
+    return Result(rows, [r for r in ins[0] if fates[r.pos] == "diverted"], Counter(fates.values()), fs[0])
+
+
+def runs(rows: list[Row], gap: int, longest: int | None = None) -> list[list[Row]]:
+    """The rows of each key in their order, cut where two are `gap` apart or the first lies `longest` behind."""
+    out: list[list[Row]] = []
+    for r in sorted(rows, key=lambda r: (r.key is not None, r.key or "", r.t)):
+        same = out and out[-1][0].key == r.key and r.t - out[-1][-1].t < gap
+        if same and (longest is None or r.t - out[-1][0].t < longest):
+            out[-1].append(r)
+        else:
+            out.append([r])
+    return out
+
+
+def running(s: Running, ins: list[list[Row]], fs: list[int]) -> Result:
+    """One row per key; with keep, over the rows since it was last silent for so long, until it has been twice that long."""
+    keep = FOREVER if s.keep is None else s.keep
+    taken = [r for r in ins[0] if s.keep is None or r.t + keep > r.W]
+    newest = {run[0].key: run for run in runs(taken, keep)}
+    rows = [
+        Row(run[-1].t, key, (len(run), total([r.val for r in run])), ("window", key, 0))
+        for key, run in newest.items()
+        if s.keep is None or run[-1].t + 2 * keep > fs[0]
+    ]
+    return Result(rows, fates=Counter({"passed": len(taken), "too old": len(ins[0]) - len(taken)}), frontier=fs[0])
 
 
 def total(vals: list[Any]) -> Any:
@@ -145,7 +242,15 @@ def later(F: int, by: int) -> int:
     return F if F in (NEVER, FOREVER) else F + by
 
 
-DEFINITIONS: dict[type, Callable[..., Result]] = {Where: where, Slim: slim, Union: union, Window: window, Join: join}
+DEFINITIONS: dict[type, Callable[..., Result]] = {
+    Where: where,
+    Slim: slim,
+    Union: union,
+    Window: window,
+    Session: session,
+    Running: running,
+    Join: join,
+}
 
 
 def specify(step: Step, ins: list[list[Row]], fs: list[int]) -> Result:

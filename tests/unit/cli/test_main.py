@@ -113,7 +113,7 @@ def test_help_lists_every_command_and_imports_nothing_heavy() -> None:
     )
     done = subprocess.run([sys.executable, "-c", call], capture_output=True, text=True, check=True)
     assert "HEAVY [] 0" in done.stdout
-    for name in ("demo", "run", "check", "plan", "topic", "view", "fates", "epochs", "ingest", "doctor"):
+    for name in ("demo", "run", "check", "plan", "topic", "view", "fates", "why", "epochs", "ingest", "doctor"):
         assert f"\n  {name} " in done.stdout
 
 

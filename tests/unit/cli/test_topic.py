@@ -241,6 +241,13 @@ def test_a_topic_that_is_not_there_is_told_with_what_is_close(call: Call, words:
     assert "did you mean orders?" in answer.err
 
 
+def test_describe_measures_disorder_row_by_row(call: Call) -> None:
+    call("create", "orders", "--schema", ORDERS, "--time", "at", "--partitions", "2")
+    call("produce", "orders", "--partition", "0", given=lines(order(30), order(12), order(31)))
+    call("produce", "orders", "--partition", "0", given=lines(order(20)))
+    assert [r["disorder_seconds"] for r in call("describe", "orders", "--output", "jsonl").rows] == [18.0, None]
+
+
 @pytest.mark.parametrize("command", ["create", "list", "describe", "produce", "consume", "mark", "delete"])
 def test_the_help_of_each_command_teaches_with_an_example(call: Call, command: str) -> None:
     answer = call(command, "--help")

@@ -9,8 +9,8 @@ import pytest
 from penstock import Flow, Tumbling, agg
 from penstock.core.schema import Schema
 from penstock.core.time import FOREVER, NEVER, FixedClock
-from penstock.engine.decision import Decision, EngineMark, PartitionState
-from penstock.engine.opening import Opened, Wish, learned, open_epoch, spread
+from penstock.engine.decision import Decision, EngineMark, PartitionState, RunRef
+from penstock.engine.opening import TICK, Opened, Wish, learned, open_epoch, spread
 from penstock.engine.program import Program, lower
 from penstock.errors import Mismatch, OffsetGone
 from penstock.flow.analyzer import NoAnalyzer
@@ -25,14 +25,16 @@ LATENESS, IDLE = 10, 50
 class Bench:
     """A flow over one topic, opened epoch after epoch without running any."""
 
-    def __init__(self, partitions: int, *, own_time: bool = True) -> None:
+    def __init__(self, partitions: int, *, own_time: bool = True, **stream: Any) -> None:
         self.clock = FixedClock(1_000)
         self.log = MemoryLog(self.clock)
         self.create(partitions, own_time)
         self.flow = Flow("shop")
-        rows = self.flow.stream("orders", COLUMNS, time="at", lateness=f"{LATENESS} us", idle=f"{IDLE} us")
+        settings = {"time": "at", "lateness": f"{LATENESS} us", "idle": f"{IDLE} us", **stream}
+        rows = self.flow.stream("orders", COLUMNS, **settings)
         rows.window(Tumbling("100 us"), by="key").agg(n=agg.count(), name="sales").view("sales")
         self.last: Decision | None = None
+        self.runs: tuple[RunRef, ...] = (RunRef("sales", 0, "panes", 0, 0, "", 0, 1),)  # a window waits
 
     def create(self, partitions: int, own_time: bool = True) -> None:
         self.topic = self.log.create(TopicSpec("orders", partitions, Schema.of(COLUMNS), "at" if own_time else None))
@@ -51,7 +53,9 @@ class Bench:
     def decide(self, times: Mapping[tuple[str, int], int] | None = None, **wish: Any) -> Opened:
         opened = self.open(**wish)
         sources = learned(opened, self.program, times or {})
-        self.last = Decision("shop", "", 1, opened.epoch, 0, "", 1, sources, {}, opened.marks, dict(opened.frontiers), (), (), {})
+        self.last = Decision(
+            "shop", "", 1, opened.epoch, opened.clock, "", 1, sources, {}, opened.marks, dict(opened.frontiers), self.runs, (), {}
+        )
         return opened
 
 
@@ -270,3 +274,83 @@ def test_without_headers_a_partition_is_read_by_one_task() -> None:
     bench = Bench(1, own_time=False)
     frames(bench, 0, [10] * 10)
     assert spread(bench.open(), bench.program, 4) == bench.open().ranges
+
+
+def test_a_mark_in_the_range_is_known_also_without_headers() -> None:
+    bench = Bench(1, own_time=False)
+    bench.append(0, 100)
+    bench.topic.append(0, None, mark=700)
+    assert bench.open().frontiers["sales"] == 700
+
+
+def test_append_times_are_known_from_frames_whatever_the_topics_time() -> None:
+    bench = Bench(1, time="append", lateness=None)
+    bench.append(0, 5, 900)
+    bench.clock.set(3_000)
+    bench.append(0, 7)
+    assert bench.open().frontiers["sales"] == 3_000
+    bench.clock.set(4_000)
+    bench.topic.append(0, None, mark=20)
+    assert bench.open().frontiers["sales"] == 3_000, "a frame without rows has no row's time"
+
+
+def test_append_times_are_spread_over_tasks_with_the_time_before_each_piece() -> None:
+    bench = Bench(1, time="append", lateness=None)
+    for n in range(10):
+        bench.clock.set(1_000 + n)
+        frames(bench, 0, [10])
+    pieces = spread(bench.open(), bench.program, 4)
+    assert [(p.start, p.stop, p.time) for p in pieces] == [(0, 30, NEVER), (30, 60, 1_002), (60, 90, 1_005), (90, 100, 1_008)]
+
+
+DELAY = 100
+
+
+def delayed(partitions: int = 2, **stream: Any) -> Bench:
+    bench = Bench(partitions, delay=f"{DELAY} us", **stream)
+    bench.clock.set(5_000)
+    return bench
+
+
+@pytest.mark.parametrize("own_time", [True, False])
+def test_a_stream_read_to_its_end_has_come_to_the_clock_less_its_delay(own_time: bool) -> None:
+    bench = delayed(own_time=own_time)
+    bench.append(0, 100, 200)
+    opened = bench.open()
+    assert opened.marks == (EngineMark("orders", 0, 2, 5_000 - DELAY), EngineMark("orders", 1, 0, 5_000 - DELAY))
+    assert [(r.partition, r.floor) for r in opened.ranges] == [(0, NEVER)], "its rows stand before the mark"
+    assert opened.frontiers["sales"] == 5_000 - DELAY
+
+
+def test_a_stream_that_is_behind_gets_no_such_mark() -> None:
+    bench = delayed()
+    for time in (100, 200):
+        bench.append(0, time)
+    assert bench.open(rows=1).marks == ()
+    assert bench.open(stops={("orders", 0): 1, ("orders", 1): 0}).marks == ()
+    assert bench.open(cut=lambda *_: 1).marks == ()
+
+
+def test_a_partition_that_has_come_further_needs_no_such_mark() -> None:
+    bench = delayed()
+    bench.append(0, 6_000)
+    assert bench.open().marks == (EngineMark("orders", 1, 0, 5_000 - DELAY),)
+
+
+def test_time_alone_brings_marks_along_now_and_then_while_a_window_waits() -> None:
+    bench = delayed(1)
+    bench.append(0, 100)
+    bench.decide()
+    bench.clock.set(5_000 + TICK - 1)
+    assert bench.open().marks == ()
+    assert [m.time for m in bench.open(tick=0).marks] == [5_000 + TICK - 1 - DELAY]
+    bench.clock.set(5_000 + TICK)
+    assert [m.time for m in bench.open().marks] == [5_000 + TICK - DELAY]
+    assert bench.open(stops={("orders", 0): 1}).marks == (), "a bounded run would never end"
+    assert [m.time for m in bench.open(end=True).marks] == [FOREVER]
+    bench.append(0, 100)
+    assert bench.open(stops={("orders", 0): 2}).marks, "with rows it counts there too"
+    bench.runs = ()
+    bench.decide()
+    bench.clock.set(5_000 + 3 * TICK)
+    assert bench.open().marks == (), "nothing can come of it"

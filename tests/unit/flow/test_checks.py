@@ -3,7 +3,7 @@
 import pytest
 
 from penstock.flow.aggregates import agg
-from penstock.flow.windows import Tumbling
+from penstock.flow.kinds import Tumbling
 
 MINUTE = Tumbling("1 minute")
 COLUMNS = "order_id, user_id, amount, at, price, tags"

@@ -5,7 +5,7 @@ import pytest
 from penstock.core.time import duration_text
 from penstock.flow.aggregates import agg
 from penstock.flow.explain import as_mermaid, as_text
-from penstock.flow.windows import Tumbling
+from penstock.flow.kinds import Tumbling
 
 
 @pytest.fixture
@@ -56,6 +56,7 @@ def test_a_window_shows_what_it_judges_by(plan):
         "  makes    n = count(*)",
         "  makes    total = sum(eur)",
         "  judges   window_end > watermark; late rows: ignore",
+        "  sends    complete windows",
     ]
 
 

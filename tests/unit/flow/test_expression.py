@@ -14,7 +14,10 @@ SCHEMA = Schema.of(
     " m decimal(10,2), xs array<int>, address struct<city:string>, User string"
 )
 AT = Place("shop", Origin("shop.py", 14), "big")
-CLOCK_HINT = "results must be a function of the log: take the time or the value from a column of the row"
+CLOCK_HINT = (
+    "results must be a function of the log: take the time or the value from a column of the row "
+    '(flow.stream(…, append_time="stored") adds the append time)'
+)
 ROW_HINT = "an expression sees one row; to bring rows together use window(…).agg(…)"
 
 

@@ -9,14 +9,14 @@ import pytest
 from penstock.errors import BadName
 from penstock.flow.aggregates import agg
 from penstock.flow.graph import FlowGraph
-from penstock.flow.windows import Tumbling
+from penstock.flow.kinds import Tumbling
 
 
 def test_writing_a_flow_loads_neither_spark_nor_the_sql_parser():
     program = """
 import sys
 from penstock.flow.graph import FlowGraph
-from penstock.flow.windows import Tumbling
+from penstock.flow.kinds import Tumbling
 from penstock.flow.aggregates import agg
 flow = FlowGraph("shop")
 orders = flow.stream("orders", "user_id long, amount double, at timestamp", time="at", lateness="1 second")
@@ -105,7 +105,7 @@ def test_streams_of_two_flows_do_not_mix(shop, message):
 @pytest.mark.parametrize(
     ("call", "first_line"),
     [
-        (lambda s: s.orders.window(Tumbling("1 minute"), by="user_id", late="correct"), "late='correct' is not known"),
+        (lambda s: s.orders.window(Tumbling("1 minute"), by="user_id", late="maybe"), "late='maybe' is not known"),
         (lambda s: s.orders.window("1 minute", by="user_id"), "cannot open a window of '1 minute'"),
         (lambda s: s.orders.window(Tumbling("1 minute"), by="user_id").agg(n="count"), "cannot aggregate n='count'"),
         (lambda s: s.orders.window(Tumbling("1 minute"), by="user_id").agg(name=3), "cannot aggregate name=3"),
@@ -140,7 +140,7 @@ def test_a_wrong_value_is_refused_where_it_is_given(shop, message, call, first_l
 
 @pytest.mark.parametrize(
     ("size", "first_line"),
-    [("1 parsec", "cannot read window size '1 parsec'"), ("0 seconds", "a window needs a size greater than zero")],
+    [("1 parsec", "cannot read window size '1 parsec'"), ("0 seconds", "window size must be greater than zero")],
 )
 def test_a_wrong_window_says_its_line(message, size, first_line):
     assert message(lambda: Tumbling(size)).splitlines()[:2] == [first_line, "  shop.py:N"]

@@ -1,5 +1,5 @@
 from penstock.flow.aggregates import agg
-from penstock.flow.windows import Tumbling
+from penstock.flow.kinds import Tumbling
 
 MINUTE = Tumbling("1 minute")
 

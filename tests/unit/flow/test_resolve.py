@@ -10,7 +10,7 @@ from penstock.flow.aggregates import agg
 from penstock.flow.definition import Known
 from penstock.flow.rows import WhereDefinition
 from penstock.flow.stream import Stream
-from penstock.flow.windows import Tumbling
+from penstock.flow.kinds import Tumbling
 
 MINUTE = Tumbling("1 minute")
 
@@ -59,7 +59,7 @@ def test_window_output_has_keys_times_aggregates_and_revision(shop):
     )
     assert step.definition == plan.Window(
         ("user_id",),
-        timedelta(minutes=1),
+        plan.Spaced(timedelta(minutes=1), timedelta(minutes=1)),
         (
             plan.Aggregate("n", "count", None, pa.int64()),
             plan.Aggregate("total", "sum", "amount", pa.float64()),

@@ -25,6 +25,15 @@ def test_limbs_hold_any_sum_of_longs(values: list[int]) -> None:
     assert exact.integers(limbs_of(pa.array(values, pa.int64()))) == [sum(values)]
 
 
+@given(st.lists(LONGS, max_size=20))
+def test_limbs_hold_any_sum_of_squares_of_longs(values: list[int]) -> None:
+    added = exact.square_addends(pa.array(values, pa.int64()))
+    sums = [np.array([part.sum()], np.int64) for part in added]
+    limbs = exact.split(sums[0], exact.SQUARE_LIMBS) if len(sums) == 1 else exact.carried(sums)
+    assert len(limbs) == exact.SQUARE_LIMBS
+    assert exact.integers(limbs) == [sum(v * v for v in values)]
+
+
 @given(st.lists(LONGS, max_size=6))
 def test_a_sum_is_a_long_or_an_error_and_never_wraps(values: list[int]) -> None:
     limbs = limbs_of(pa.array(values, pa.int64()))

@@ -12,6 +12,7 @@ import pytest
 from penstock.core.change import HASH, POSITION, TIME, WATERMARK
 from penstock.core.time import FOREVER, NEVER
 from penstock.errors import BadRow
+from penstock.kernels.layouts import Spaced
 from penstock.kernels.memory import MemoryRunner
 from penstock.kernels.port import State
 from penstock.kernels.windows import WindowKernel
@@ -34,7 +35,7 @@ def kernel(
     keys = [(name, schema.field(name).type) for name in by]
     times = [("window_start", TIMESTAMP), ("window_end", TIMESTAMP)]
     output = pa.schema([*keys, *times, *((a.name, a.type) for a in aggregates), ("revision", pa.int64())])
-    return WindowKernel(by, 10, aggregates, late, schema, output)
+    return WindowKernel(by, Spaced(10, 10), aggregates, late, schema, output)
 
 
 def table(schema: list[tuple[str, pa.DataType]], *rows: tuple[Any, ...], times: list[int] | None = None) -> pa.Table:

@@ -1,0 +1,122 @@
+"""What an updating step sends: the difference between what it sent last and what holds now, at most one change per key.
+
+State: a table "sent" holds the rows as they were sent, newest run last; a row that was taken back stands there as gone.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+import pyarrow as pa
+
+from penstock.core.change import HASH, OP, Op
+from penstock.kernels.aggregation import frame_of
+from penstock.kernels.tables import numbers
+
+SENT = "sent"
+GONE = "__gone"  # bool, in the table "sent" alone
+
+_NEW, _OLD = "__new", "__old"  # row numbers in `wanted` and `sent`
+
+
+def touched(runs: Sequence[pa.Table], hashes: npt.NDArray[np.uint64]) -> list[pa.Table]:
+    """The rows of each run (sorted by HASH) whose hash is among these (sorted, each once)."""
+    return [part for run in runs if (part := _among(run, hashes)).num_rows]
+
+
+def among(mine: npt.NDArray[np.uint64], hashes: npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:
+    """Which of mine are among these (sorted, each once)."""
+    if not len(hashes):
+        return np.zeros(len(mine), np.bool_)
+    at = np.minimum(np.searchsorted(hashes, mine), len(hashes) - 1)
+    return np.asarray(hashes[at] == mine)
+
+
+def _among(run: pa.Table, hashes: npt.NDArray[np.uint64]) -> pa.Table:
+    if not run.num_rows or not len(hashes):
+        return run.slice(0, 0)
+    mine = numbers(run, HASH)
+    if len(hashes) * 8 < len(mine):
+        begin, end = np.searchsorted(mine, hashes, "left"), np.searchsorted(mine, hashes, "right")
+        counts = end - begin
+        rows = np.repeat(begin - (np.cumsum(counts) - counts), counts) + np.arange(int(counts.sum()))
+        return run.take(pa.array(rows))
+    found = among(mine, hashes)
+    return run if found.all() else run.filter(pa.array(found))
+
+
+def newest(runs: Sequence[pa.Table], key: Sequence[str]) -> pa.Table | None:
+    """The last row of each key over runs of the table "sent", oldest first; without those that are gone."""
+    if not runs:
+        return None
+    rows = newest_of_all(runs, key)
+    return rows.filter(pa.array(~rows[GONE].to_numpy()))
+
+
+def newest_of_all(runs: Sequence[pa.Table], key: Sequence[str]) -> pa.Table:
+    """The same with those that are gone, sorted by HASH: what merging runs of "sent" gives."""
+    together = pa.concat_tables(runs)
+    last = frame_of(together.select(list(key))).with_row_index("__i").group_by(key).agg(pl.col("__i").last())["__i"]
+    rows = together.take(last.to_arrow())
+    return rows.take(pa.array(np.argsort(numbers(rows, HASH), kind="stable")))
+
+
+def net_changes(sent: pa.Table | None, wanted: pa.Table, key: Sequence[str], values: Sequence[str]) -> tuple[pa.Table, pa.Table]:
+    """What to send, with OP, deletes first; and the new run of "sent", sorted by HASH.
+
+    `sent` and `wanted` hold the touched keys alone, in the columns of `wanted` (`sent` also has GONE). Rows are compared by
+    `values`; all other columns just go along."""
+    if sent is None or not sent.num_rows:
+        return _with_op(wanted, np.full(wanted.num_rows, Op.INSERT, np.int8)), _remembered(wanted, None)
+    sent = sent.select(wanted.column_names)
+    old, new = _matched(sent, wanted, key)
+    deleted = sent.take(pa.array(np.flatnonzero(~np.isin(np.arange(sent.num_rows), old[old >= 0]))))
+    changed = (old < 0) | ~_equal(sent, old, wanted, new, values)
+    fresh, again = new[changed & (old < 0)], new[changed & (old >= 0)]
+    before = sent.take(pa.array(old[changed & (old >= 0)]))
+    inserted, after = wanted.take(pa.array(fresh)), wanted.take(pa.array(again))
+    out = pa.concat_tables(
+        [
+            _with_op(deleted, np.full(deleted.num_rows, Op.DELETE, np.int8)),
+            _with_op(before, np.full(before.num_rows, Op.UPDATE_BEFORE, np.int8)),
+            _with_op(after, np.full(after.num_rows, Op.UPDATE_AFTER, np.int8)),
+            _with_op(inserted, np.full(inserted.num_rows, Op.INSERT, np.int8)),
+        ]
+    )
+    return out, _remembered(pa.concat_tables([inserted, after]), deleted)
+
+
+def _matched(sent: pa.Table, wanted: pa.Table, key: Sequence[str]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """For each wanted row its number and that of the sent row with its key, or -1."""
+    mine = frame_of(wanted.select(list(key))).with_row_index(_NEW)
+    theirs = frame_of(sent.select(list(key))).with_row_index(_OLD)
+    pairs = mine.join(theirs, on=list(key), how="left", nulls_equal=True)
+    return (
+        pairs[_OLD].cast(pl.Int64).fill_null(-1).to_numpy(),
+        pairs[_NEW].cast(pl.Int64).to_numpy(),
+    )
+
+
+def _equal(
+    sent: pa.Table, old: npt.NDArray[np.int64], wanted: pa.Table, new: npt.NDArray[np.int64], values: Sequence[str]
+) -> npt.NDArray[np.bool_]:
+    at = np.maximum(old, 0)
+    mine = frame_of(wanted.select(list(values)).take(pa.array(new)))
+    theirs = frame_of(sent.select(list(values)).take(pa.array(at)))
+    same = np.ones(len(new), np.bool_)
+    for name in values:
+        same &= mine[name].eq_missing(theirs[name]).to_numpy()
+    return same
+
+
+def _with_op(rows: pa.Table, ops: npt.NDArray[np.int8]) -> pa.Table:
+    return rows.drop_columns([HASH]).append_column(OP, pa.array(ops))
+
+
+def _remembered(rows: pa.Table, deleted: pa.Table | None) -> pa.Table:
+    kept = rows.append_column(GONE, pa.array(np.zeros(rows.num_rows, np.bool_)))
+    if deleted is not None and deleted.num_rows:
+        gone = deleted.append_column(GONE, pa.array(np.ones(deleted.num_rows, np.bool_)))
+        kept = pa.concat_tables([kept, gone])
+    return kept.take(pa.array(np.argsort(numbers(kept, HASH), kind="stable")))

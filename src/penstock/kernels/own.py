@@ -1,0 +1,88 @@
+"""The user's own aggregate: a state per group, rows added to it as an Arrow table, states merged, a result read off."""
+
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.errors import BadRow, PenstockError
+from penstock.kernels.bags import GROUP, Bag, Longs, by_group, ends, order_of
+from penstock.kernels.tables import column, numbers
+
+STATE = "state"
+
+
+class Functions(NamedTuple):
+    """What the user gave. States are Python values that `state` can hold; rows are tables with the columns `names`."""
+
+    names: tuple[str, ...]
+    state: pa.DataType
+    init: Callable[[], Any]
+    add: Callable[[Any, pa.Table], Any]
+    merge: Callable[[Any, Any], Any]
+    result: Callable[[Any], Any] | None
+
+
+class Own(Bag):
+    """One state per group."""
+
+    def __init__(self, called: str, columns: Sequence[str], functions: Functions) -> None:
+        self.name, self.columns, self._called, self._its = f"__own_{called}", tuple(columns), called, functions
+        self.fields = [pa.field(STATE, functions.state)]
+
+    def items(self, rows: pa.Table, groups: Longs) -> pa.Table:
+        order = order_of(groups)
+        sorted_ = rows.select(list(self.columns)).take(pa.array(order)).rename_columns(list(self._its.names))
+        known, starts, counts = np.unique(groups[order], return_index=True, return_counts=True)
+        states = [self._added(sorted_.slice(a, n)) for a, n in zip(starts.tolist(), counts.tolist(), strict=True)]
+        return self._items(known, states)
+
+    def reduced(self, items: pa.Table) -> pa.Table:
+        items = by_group(items)
+        groups = numbers(items, GROUP)
+        known, starts, counts = np.unique(groups, return_index=True, return_counts=True)
+        if len(known) == len(groups):
+            return items
+        values = column(items, STATE).to_pylist()
+        states = [self._merged(values[a : a + n]) for a, n in zip(starts.tolist(), counts.tolist(), strict=True)]
+        return self._items(known, states)
+
+    def result(self, items: pa.Table, groups: int, t: pa.DataType, options: tuple[Any, ...]) -> pa.Array:
+        starts = ends(numbers(items, GROUP), groups).to_numpy()
+        values = column(items, STATE).to_pylist()
+        states = [values[a] if a < b else self._call("init") for a, b in pairwise(starts.tolist())]
+        results = [self._call("result", state) for state in states] if self._its.result else states
+        return self._array(results, t, "result" if self._its.result else "merge")
+
+    def _added(self, rows: pa.Table) -> Any:
+        return self._call("add", self._call("init"), rows)
+
+    def _merged(self, states: Sequence[Any]) -> Any:
+        merged = states[0]
+        for state in states[1:]:
+            merged = self._call("merge", merged, state)
+        return merged
+
+    def _items(self, groups: Longs, states: Sequence[Any]) -> pa.Table:
+        return pa.table({GROUP: pa.array(groups, pa.int64()), STATE: self._array(states, self._its.state, "add or merge")})
+
+    def _array(self, values: Sequence[Any], t: pa.DataType, made_by: str) -> pa.Array:
+        plain = [v.as_py() if isinstance(v, pa.Scalar) else v for v in values]
+        try:
+            return pa.array(plain, t)
+        except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+            raise BadRow(
+                f"aggregate {self._called}: {made_by} gave a value that is no {t}",
+                str(error),
+                hint="give a value of the type that you stated, or state another",
+            ) from error
+
+    def _call(self, which: str, *given: Any) -> Any:
+        try:
+            return getattr(self._its, which)(*given)
+        except PenstockError:
+            raise
+        except Exception as error:
+            raise BadRow(f"aggregate {self._called}: {which} failed", f"{type(error).__name__}: {error}") from error
