@@ -70,7 +70,7 @@ class SessionKernel:
         if self._corrects:
             corrects = behind & (numbers(rows, TIME) + self._allowed >= numbers(rows, WATERMARK))
         refused = behind & ~corrects
-        pieces = [self._of_rows(rows.filter(pa.array(~behind))), self._of_rows(rows.filter(pa.array(corrects)), late=True)]
+        pieces = [self._of_rows(rows, ~behind), self._of_rows(rows, corrects, late=True)]
         counts = [int(np.count_nonzero(mask)) for mask in (~behind, corrects, refused)]
         kinds = ("on time", "corrected", "ignored" if self._late == "ignore" else "diverted")
         fates = Counter(dict(zip(kinds, counts, strict=True)))
@@ -105,7 +105,12 @@ class SessionKernel:
         looked = self._state.look(state, none, stretch, self._state.everything(state, none))
         return self._results(*self._chosen(looked, looked.sessions.ends > before))
 
-    def _of_rows(self, rows: pa.Table, *, late: bool = False) -> pa.Table:
+    def _of_rows(self, rows: pa.Table, mine: Mask | None = None, *, late: bool = False) -> pa.Table:
+        """Fragments of my rows; None: all are."""
+        if mine is not None:
+            aggregation = self._fragments.aggregation
+            place = [POSITION] if late or aggregation.needs_position else []
+            rows = rows.select(list(dict.fromkeys([*self._by, *aggregation.columns, TIME, *place]))).filter(pa.array(mine))
         return self._fragments.of_rows(rows, late=late) if rows.num_rows else self._fragments.schema.empty_table()
 
     def _shortened(self, pieces: Sequence[pa.Table]) -> pa.Table:
