@@ -1,17 +1,18 @@
 """What stays of an epoch after its decision is swept: a record of how long each step took, and the engine's marks."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import orjson
 
 from penstock.core.time import text
 from penstock.engine.decision import Decision, EngineMark
-from penstock.errors import NotFound
 from penstock.storage.port import Storage
 
 _PER_FILE = 10_000  # epochs
 _FILES = 2  # that stay
+_MARKS = "marks"
+_TOGETHER = 1_000  # epochs after which marks are brought together
 
 
 def keep_record(storage: Storage, decision: Decision, seconds: float, steps: dict[str, float], behind: int) -> None:
@@ -52,26 +53,57 @@ def _file(number: int) -> str:
 def keep_marks(storage: Storage, decision: Decision) -> None:
     """The engine's marks outlive their decision: results depend on them as long as their rows are in the log. Durable, and the
     same marks twice mean the same."""
-    if not decision.marks:
-        return
-    appender = storage.append("marks.jsonl")
-    try:
-        appender.write(b"".join(b"\n" + orjson.dumps([decision.epoch, *mark]) for mark in decision.marks) + b"\n")
-        appender.sync()
-    finally:
-        appender.close()
+    if decision.marks:
+        files = sorted(storage.list(_MARKS))
+        appender = storage.append(f"{_MARKS}/{files[-1] if files else _marks_file(decision.epoch)}")
+        try:
+            appender.write(b"\n" + _lines(decision.epoch, decision.marks))
+            appender.sync()
+        finally:
+            appender.close()
+    if decision.epoch % _TOGETHER == 0:
+        _bring_together(storage, decision.epoch)
 
 
 def kept_marks(storage: Storage) -> set[EngineMark]:
-    """The marks of all decisions that were swept."""
-    try:
-        lines = storage.read("marks.jsonl").to_pybytes().splitlines()
-    except NotFound:
-        return set()
+    """The marks of all decisions that were swept, without those that say nothing beside others."""
     found = set()
-    for line in lines:
-        try:
-            found.add(EngineMark(*orjson.loads(line)[1:]))
-        except orjson.JSONDecodeError:  # empty, or torn by a crash before the decision was forgotten: then it stands again below
-            continue
+    for name in storage.list(_MARKS):
+        for line in storage.read(f"{_MARKS}/{name}").to_pybytes().splitlines():
+            try:
+                found.add(EngineMark(*orjson.loads(line)[1:]))
+            except (
+                orjson.JSONDecodeError
+            ):  # empty, or torn by a crash before the decision was forgotten: then it stands again below
+                continue
     return found
+
+
+def _bring_together(storage: Storage, epoch: int) -> None:
+    """One file with the marks that count, in place of all. A crash between the two leaves both, which mean the same."""
+    files = sorted(storage.list(_MARKS))
+    if not files or files == [_marks_file(epoch)]:
+        return
+    storage.publish(f"{_MARKS}/{_marks_file(epoch)}", _lines(epoch, telling(kept_marks(storage))))
+    for name in files:
+        storage.remove(f"{_MARKS}/{name}")
+
+
+def telling(marks: Iterable[EngineMark]) -> list[EngineMark]:
+    """The marks that are greater than all before them in their partition."""
+    kept: dict[tuple[str, int], EngineMark] = {}
+    out = []
+    for mark in sorted(marks, key=lambda m: (m.offset, -m.time)):
+        before = kept.get((mark.source, mark.partition))
+        if before is None or mark.time > before.time:
+            kept[mark.source, mark.partition] = mark
+            out.append(mark)
+    return out
+
+
+def _lines(epoch: int, marks: Iterable[EngineMark]) -> bytes:
+    return b"".join(orjson.dumps([epoch, *mark]) + b"\n" for mark in marks)
+
+
+def _marks_file(epoch: int) -> str:
+    return f"{epoch:012d}.jsonl"

@@ -145,6 +145,12 @@ def is_passed_on(name: str, e: Expression) -> bool:
 
 def projected(at: At, above: Known, columns: Columns) -> Known:
     """A select step; keys live on under their new names while all their columns do."""
+    if above.step.updating and above.view_key and not _renamed(above.view_key, columns):
+        lost = next(name for name in above.view_key if not _renamed((name,), columns))
+        at.refuse(
+            f"cannot select without {lost!r}: rows of {above.label} change, and are told apart by {', '.join(above.view_key)}",
+            hint=f"select {lost!r} too",
+        )
     schema = Schema(pa.schema([_field(name, e, above.schema) for name, e in columns]))
     step = plan.Step(at.name, (above.name,), plan.Select(columns), schema, at.origin, above.step.updating)
     return Known((step,), at.label(above), _renamed(above.view_key, columns), _renamed(above.topic_key, columns), (above,))

@@ -39,7 +39,9 @@ class WindowDefinition:
     def resolve(self, at: At, inputs: Sequence[Known]) -> Known:
         (above,) = inputs
         self._check(at)
-        made = _Aggregates(self.aggregates, self.by, above, at)
+        made = _Aggregates(
+            self.aggregates, self.by, above, at, lasting=not isinstance(self.window, Count), doing="group the window"
+        )
         definition = self._planned(made)
         rows = [f for f in above.schema.arrow if f.name not in made.by] if isinstance(self.window, Sliding) else []
         fields = [*made.keys(), *rows, *_stretch(), *made.fields(), pa.field("revision", pa.int64(), nullable=False)]
@@ -103,7 +105,7 @@ class RunningDefinition:
 
     def resolve(self, at: At, inputs: Sequence[Known]) -> Known:
         (above,) = inputs
-        made = _Aggregates(self.aggregates, self.by, above, at, lasting=False)
+        made = _Aggregates(self.aggregates, self.by, above, at, lasting=False, doing="group")
         fields = [*made.keys(), *made.fields()]
         at.new_columns([f.name for f in fields], "aggregate", hint="give your column another name")
         return made.known(plan.Running(made.by, made.aggregates, self.keep), fields, True, made.by)
@@ -129,11 +131,10 @@ class LastDefinition:
 class _Aggregates:
     """The aggregates of a step, checked; with the hidden columns they are worked out from."""
 
-    def __init__(self, given: Aggregates, by: Sequence[str], above: Known, at: At, *, lasting: bool = True) -> None:
+    def __init__(self, given: Aggregates, by: Sequence[str], above: Known, at: At, *, lasting: bool, doing: str) -> None:
         if not given:
             at.refuse("cannot aggregate: no aggregate is given", hint="name one, e.g. agg(n=agg.count())")
         self.at, self.above = at, above
-        doing = "group the window" if lasting else "group"
         self.by = at.columns(by, above.schema, doing)
         for name in self.by:
             at.keyable(name, above.schema, doing)

@@ -1,9 +1,10 @@
 """What stays of an epoch after its decision is swept."""
 
 from penstock import Flow, Tumbling, agg
-from penstock.engine.decision import EngineMark
+from penstock.engine.decision import Decision, EngineMark
 from penstock.engine.delivery import KEEP
-from penstock.engine.records import kept_marks, records
+from penstock.engine.records import keep_marks, kept_marks, records, telling
+from penstock.storage.memory import MemoryStorage
 
 
 def a_flow() -> Flow:
@@ -50,3 +51,17 @@ def test_marks_outlive_the_decisions_they_were_made_in() -> None:
         assert {m.partition for m in swept | kept} == {1}  # the empty partition was excused in every epoch but the first
         assert len(swept | kept) >= KEEP + 8
         assert all(isinstance(m, EngineMark) and m.offset == 0 for m in swept)
+
+
+def test_marks_are_brought_together_and_those_that_say_nothing_go() -> None:
+    storage = MemoryStorage()
+    told = [EngineMark("orders", 0, 5, time) for time in range(2_500)] + [
+        EngineMark("orders", 0, 9, 100),
+        EngineMark("orders", 1, 0, 7),
+    ]
+    for epoch, mark in enumerate(told):
+        keep_marks(storage, Decision("clicks", "a", 1, epoch, 0, "", 1, {}, {}, (mark,), {}, (), (), {}))
+    kept = kept_marks(storage)
+    assert telling(kept) == [EngineMark("orders", 1, 0, 7), EngineMark("orders", 0, 5, 2_499)]
+    assert len(kept) < 600
+    assert len(storage.list("marks")) == 1

@@ -8,9 +8,9 @@ import pytest
 from penstock.flow import plan
 from penstock.flow.aggregates import agg
 from penstock.flow.definition import Known
+from penstock.flow.kinds import Tumbling
 from penstock.flow.rows import WhereDefinition
 from penstock.flow.stream import Stream
-from penstock.flow.kinds import Tumbling
 
 MINUTE = Tumbling("1 minute")
 

@@ -2,8 +2,8 @@ import pytest
 
 from penstock.core.schema import Schema
 from penstock.flow.aggregates import agg
-from penstock.flow.topics import TopicFacts
 from penstock.flow.kinds import Tumbling
+from penstock.flow.topics import TopicFacts
 
 DDL = "user_id long, amount double, at timestamp"
 WRITTEN = {"events": TopicFacts(written_by_flow=True)}
