@@ -56,7 +56,7 @@ def shown(outcome: Outcome) -> dict[tuple[str | None, int], tuple[int, int | Non
 @pytest.mark.parametrize("every", [0, 1, 2, 5])
 def test_with_enough_time_to_correct_every_window_is_that_of_a_batch_over_all_rows(every: int) -> None:
     late = 0
-    for seed in range(FIRST, FIRST + 100):
+    for seed in range(FIRST, FIRST + 50):
         case = with_window("changing", seed, Window(4, "correct", every=every, allowed=LONG, emit="updates"))
         outcome = OverKernels()(without_ends(case))
         batch: dict[tuple[str | None, int], list[int | None]] = {}
@@ -66,13 +66,13 @@ def test_with_enough_time_to_correct_every_window_is_that_of_a_batch_over_all_ro
         assert shown(outcome) == {window: (len(vals), total(vals)) for window, vals in batch.items()}, seed
         assert not outcome.nodes["0/out"].late
         late += outcome.nodes["0/out"].fates["corrected"]
-    assert late > 50, "cases without late rows show nothing"
+    assert late > 25, "cases without late rows show nothing"
 
 
 @pytest.mark.parametrize("overlap", [2, 3, 6])
 def test_a_hopping_window_is_the_sum_of_its_panes(overlap: int) -> None:
     windows = 0
-    for seed in range(FIRST, FIRST + 100):
+    for seed in range(FIRST, FIRST + 50):
         case = with_window("hopping", seed, Window(2 * overlap, "divert", every=2))
         case = all_on_time(case)
         hopping = shown(OverKernels()(case))
@@ -82,4 +82,4 @@ def test_a_hopping_window_is_the_sum_of_its_panes(overlap: int) -> None:
             assert n == sum(p[0] for p in mine), seed
             assert amount == total([p[1] for p in mine]), seed
         windows += len(hopping)
-    assert windows > 100, "cases without complete windows show nothing"
+    assert windows > 50, "cases without complete windows show nothing"

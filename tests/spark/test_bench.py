@@ -13,7 +13,7 @@ BENCH = Path(__file__).parents[2] / "bench"
 def ran(script: str, *how: str, document: Path) -> str:
     document.write_text(f"before\n<!-- {script} -->\nold\n<!-- /{script} -->\nafter\n")
     command = [sys.executable, str(BENCH / f"{script}.py"), "--quick", "--markdown", str(document), *how]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=290)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
     assert done.returncode == 0, done.stderr[-2000:]
     return document.read_text()
 

@@ -97,9 +97,9 @@ class PaneKernel(WindowKernel):
         return partial.append_column(IS_APART, pa.array(np.full(partial.num_rows, apart))).select(self._partials.names)
 
     def _fold(self, pieces: Sequence[pa.Table]) -> pa.Table:
-        if not pieces:
-            return self._partials.empty_table()
-        together = pa.concat_tables([piece.select(self._partials.names) for piece in pieces])
+        together = pa.concat_tables([self._partials.empty_table(), *(piece.select(self._partials.names) for piece in pieces)])
+        if together.num_rows < 2:
+            return together
         return self._aggregation.fold(together, [*self._by, START], [IS_APART, HASH], corrections.folding())
 
     def _spread(self, partials: pa.Table) -> pa.Table:
@@ -164,6 +164,14 @@ class PaneKernel(WindowKernel):
         return out.drop_columns([START]), run
 
     def _causes(self, wanted: pa.Table, sent: pa.Table | None, new: pa.Table) -> pa.Array:
+        """Which late rows came since each result was last sent; null where there are none."""
+        corrected = numbers(wanted, corrections.LATE) > 0
+        if not corrected.any():
+            return pa.nulls(wanted.num_rows, corrections.TYPE)
+        told = self._told_causes(wanted.filter(pa.array(corrected)), sent, new)
+        return told.take(pa.array(np.cumsum(corrected) - 1, mask=~corrected))
+
+    def _told_causes(self, wanted: pa.Table, sent: pa.Table | None, new: pa.Table) -> pa.Array:
         keys = [*self._by, START]
         frame = frame_of(wanted.select(keys))
         known = frame.with_columns(pl.lit(-1, pl.Int64).alias("revision"))

@@ -107,6 +107,8 @@ class SessionKernel:
 
     def _of_rows(self, rows: pa.Table, mine: Mask | None = None, *, late: bool = False) -> pa.Table:
         """Fragments of my rows; None: all are."""
+        if mine is not None and not mine.any():
+            return self._fragments.schema.empty_table()
         if mine is not None:
             aggregation = self._fragments.aggregation
             place = [POSITION] if late or aggregation.needs_position else []

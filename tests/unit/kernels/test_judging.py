@@ -3,7 +3,8 @@
 import numpy as np
 
 from penstock.core.time import FOREVER, NEVER
-from penstock.kernels.judging import late_for_instant, late_for_window, watermarks, window_starts
+from penstock.kernels.judging import judge_windows, late_for_instant, watermarks
+from penstock.kernels.layouts import Spaced
 
 
 def longs(*values: int) -> np.ndarray:
@@ -48,11 +49,13 @@ def test_no_rows_leave_the_watermark_where_marks_put_it() -> None:
 
 
 def test_windows_before_1970_start_below_their_rows() -> None:
-    assert window_starts(longs(-1, -10, -11, 0, 9, 10), 10).tolist() == [-10, -10, -20, 0, 0, 10]
+    assert Spaced(10, 10).panes(longs(-1, -10, -11, 0, 9, 10)).tolist() == [-10, -10, -20, 0, 0, 10]
 
 
 def test_a_window_takes_a_row_while_its_end_is_beyond_the_watermark() -> None:
-    assert late_for_window(longs(5, 5, 5), longs(9, 10, 11), 10).tolist() == [False, True, True]
+    verdicts = judge_windows(Spaced(10, 10), longs(5, 5, 5), longs(9, 10, 11), "divert", 0)
+    assert verdicts.late is not None
+    assert verdicts.late.tolist() == [False, True, True]
 
 
 def test_an_instant_takes_a_row_at_its_watermark() -> None:
