@@ -32,6 +32,14 @@ def test_windows_equal_those_of_structured_streaming(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
+def test_other_windows_equal_those_of_structured_streaming(tmp_path: Path) -> None:
+    text = ran("kinds", "--rows", "40000", "--kinds", "hopping", "sliding", document=tmp_path / "out.md")
+    assert " equal |" in text.replace("  ", " ")
+    assert "not offered" in text
+    assert "One row in a hundred is late" in text
+
+
+@pytest.mark.long
 def test_epochs_over_large_state(tmp_path: Path) -> None:
     text = ran("state", "--rows", "200", document=tmp_path / "out.md")
     assert "| keys of a window | 20,000" in text
