@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from .reference.log import Entry, Mark, Source
-from .reference.steps import Join, Running, Session, Slim, Step, Union, Where, Window
+from .reference.steps import Count, Join, Running, Session, Sliding, Slim, Step, Union, Where, Window
 from .reference.values import FOREVER
 
 ALL = 10**9  # read to the end
@@ -109,6 +109,26 @@ PLANS: dict[str, tuple[tuple[str, ...], Make, Make | None]] = {
     "changing": ((S,), lambda g: [Node("out", a_changing_window(g), (S,))], None),
     "session": ((S,), lambda g: [Node("out", a_session(g), (S,))], None),
     "changing-session": ((S,), lambda g: [Node("out", a_session(g, changing=True), (S,))], None),
+    "sliding": ((S,), lambda g: [Node("out", Sliding(small(g), final(g)), (S,))], None),
+    "count": ((S,), lambda g: [Node("out", Count(g.randrange(1, 4), final(g)), (S,))], None),
+    "sliding-over-join": (
+        (S, T),
+        lambda g: [
+            Node("join", a_join(g, either(g)), (S, T)),
+            Node("slim", Slim(), ("join",)),
+            Node("out", Sliding(small(g), final(g)), ("slim",)),
+        ],
+        None,
+    ),
+    "join-over-count": (
+        (S, T),
+        lambda g: [
+            Node("w1", Count(g.randrange(1, 4), final(g)), (S,)),
+            Node("s1", Slim(), ("w1",)),
+            Node("out", a_join(g, either(g)), ("s1", T)),
+        ],
+        None,
+    ),
     "running": ((S,), lambda g: [Node("out", Running(g.choice((None, small(g)))), (S,))], None),
     "session-over-join": (
         (S, T),

@@ -16,8 +16,10 @@ from typing import Any
 
 import pyarrow as pa
 
+from penstock import Count as Counts
 from penstock import Flow, Hopping, View, agg
 from penstock import Session as Sessions
+from penstock import Sliding as Slides
 from penstock.core.schema import Schema
 from penstock.core.time import FixedClock, micros
 from penstock.engine.assemble import targets
@@ -33,7 +35,7 @@ from penstock.storage.local import LocalStorage
 from .cases import Case, EpochCut, Node
 from .law import Outcome, Output, Shown, encoded
 from .reference.log import EngineMark, Entry, Mark, Source
-from .reference.steps import Join, Running, Session, Slim, Union, Where, Window
+from .reference.steps import Count, Join, Running, Session, Sliding, Slim, Union, Where, Window
 
 POINTS = ("after_open", "after_run", "before_decide", "after_decide", "after_sweep", "view.rows", "topic.appended")
 TYPED = "key string, val long, at timestamp"
@@ -186,7 +188,7 @@ class One:
                 streams[node.name].view(f"out-{self.number}-{node.name}")
             else:
                 streams[node.name].to(f"out-{self.number}-{node.name}", key="key", partitions=partitions)
-            if isinstance(node.step, Window | Session) and node.step.late != "ignore":
+            if isinstance(node.step, Window | Session | Sliding | Count) and node.step.late != "ignore":
                 streams[f"{node.name}.late"] = late = streams[node.name].late
                 late.to(f"late-{self.number}-{node.name}")
         return flow
@@ -329,6 +331,12 @@ def built(node: Node, ins: list[Stream]) -> Stream:
             allowed = f"{step.allowed} us" if step.late == "correct" else None
             windowed = ins[0].window(sessions, by="key", late=step.late, allowed=allowed, emit=step.emit)
             return windowed.agg(n=agg.count(), total=agg.sum("val"), name=name)
+        case Sliding():
+            sliding = ins[0].window(Slides(f"{step.size} us"), by="key", late=step.late)
+            return sliding.agg(n=agg.count(), total=agg.sum("val"), name=name)
+        case Count():
+            counted = ins[0].window(Counts(step.rows), by="key", late=step.late)
+            return counted.agg(n=agg.count(), total=agg.sum("val"), name=name)
         case Running():
             groups = ins[0].group_by("key", keep=None if step.keep is None else f"{step.keep} us")
             return groups.agg(n=agg.count(), total=agg.sum("val"), newest=agg.max("at"), name=name)
@@ -352,7 +360,7 @@ def _slim(rows: pa.Table) -> pa.Table:
 def value(node: Node, row: dict[str, Any]) -> Any:
     if isinstance(node.step, Window | Session):
         return (row["n"], row["total"], row["revision"]) if node.step.updating else (row["n"], row["total"])
-    if isinstance(node.step, Running):
+    if isinstance(node.step, Running | Sliding | Count):
         return (row["n"], row["total"])
     if isinstance(node.step, Join):
         (other,) = [n for n in row if n.endswith("_val")]

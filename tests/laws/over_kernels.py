@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from penstock.core.change import OP, POSITION, TIME, WATERMARK, Op
 from penstock.core.time import NEVER
 from penstock.kernels import corrections
+from penstock.kernels.counts import CountKernel
 from penstock.kernels.joins import JoinKernel
 from penstock.kernels.judging import watermarks
 from penstock.kernels.layouts import Spaced
@@ -22,13 +23,14 @@ from penstock.kernels.port import Fates, Kernel
 from penstock.kernels.rowwise import as_input, keep_where, with_columns
 from penstock.kernels.running import KeptKernel, RunningKernel
 from penstock.kernels.sessions import SessionKernel
+from penstock.kernels.sliding import SlidingKernel
 from penstock.kernels.windows import WindowKernel
 
 from .cases import Case, EpochCut, Node, SourceCut
 from .law import Outcome, Output, Shown, hold
 from .reading import ROWS, Reading, Stamp
 from .reference.log import Entry, Mark, Source
-from .reference.steps import Join, Running, Session, Slim, Union, Where, Window, double, text
+from .reference.steps import Count, Join, Running, Session, Sliding, Slim, Union, Where, Window, double, text
 
 STREAM = pa.schema([("key", pa.string()), ("val", pa.int64())])
 TIMESTAMP = pa.timestamp("us", tz="UTC")
@@ -67,7 +69,7 @@ EVERY = (
     Aggregate("most_even", "max", "even", pa.bool_()),
 )
 Runner = Callable[..., MemoryRunner]
-Keyed = Window | Session | Running | Join
+Keyed = Window | Session | Running | Sliding | Count | Join
 MICRO = timedelta(microseconds=1)
 
 
@@ -128,6 +130,12 @@ class OverKernels:
     def kernel(self, step: Keyed, slot: int) -> Kernel:
         if isinstance(step, Session):
             return self.session(Sessions.of(step), STREAM, windowed(COUNT_AND_SUM, step.late), slot_us=slot)
+        if isinstance(step, Sliding):
+            output = pa.schema([*STREAM, *list(windowed(COUNT_AND_SUM, step.late))[1:]])
+            return SlidingKernel(["key"], step.size, COUNT_AND_SUM, step.late, STREAM, output, slot_us=slot)  # type: ignore[arg-type]
+        if isinstance(step, Count):
+            output = windowed(COUNT_AND_SUM, step.late)
+            return CountKernel(["key"], step.rows, COUNT_AND_SUM, step.late, STREAM, output)  # type: ignore[arg-type]
         if isinstance(step, Running):
             output = pa.schema([("key", pa.string()), *((a.name, a.type) for a in COUNT_AND_SUM)])
             definition = Sessions((step.keep or 0) * MICRO)
@@ -279,7 +287,7 @@ def value(node: Node, row: dict[str, Any]) -> Any:
     if isinstance(node.step, Window):
         told = (row["revision"],) if node.step.updating else ()
         return (*(row[a.name] for a in (EVERY if node.step.every_aggregate else COUNT_AND_SUM)), *told)
-    if isinstance(node.step, Session | Running):
+    if isinstance(node.step, Session | Running | Sliding | Count):
         told = (row["revision"],) if isinstance(node.step, Session) and node.step.updating else ()
         return (row["n"], row["total"], *told)
     return (row["val"], row["other"]) if isinstance(node.step, Join) else row["val"]

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from penstock.core.hashing import Hashes
-from penstock.kernels import fragments, joins, windows
+from penstock.kernels import fragments, joins, keyed, windows
 
 from .cases import PLANS, make_case
 from .law import Broken, Implementation, check
@@ -17,10 +17,29 @@ from .over_kernels import OverKernels
 from .shrink import breaks, shrink
 
 FIRST = int(os.environ.get("PENSTOCK_LAW_SEED", "0"))
-KERNELS = ("tumbling", "hopping", "changing", "session", "changing-session", "running", "join-inner", "join-left")
+KERNELS = (
+    "tumbling",
+    "hopping",
+    "changing",
+    "session",
+    "changing-session",
+    "running",
+    "sliding",
+    "count",
+    "join-inner",
+    "join-left",
+)
 CHAINS = tuple(name for name in PLANS if name not in KERNELS)
 # Cases in each of four blocks: a thousand and more for every kernel, of which some have two plans.
-BLOCK = dict.fromkeys(KERNELS, 250) | {"hopping": 100, "changing": 200, "session": 120, "changing-session": 150, "running": 150}
+BLOCK = dict.fromkeys(KERNELS, 250) | {
+    "hopping": 100,
+    "changing": 200,
+    "session": 120,
+    "changing-session": 150,
+    "running": 150,
+    "sliding": 150,
+    "count": 150,
+}
 KERNELS_ALONE = OverKernels()
 
 
@@ -53,10 +72,12 @@ def test_keys_of_one_hash_are_still_different_keys(name: str, monkeypatch: pytes
     monkeypatch.setattr(joins, "hash64", collide)
     monkeypatch.setattr(windows, "hash64", collide)
     monkeypatch.setattr(fragments, "hash64", collide)
+    monkeypatch.setattr(keyed, "hash64", collide)
     law_holds(name, range(FIRST, FIRST + 40))
 
 
 @pytest.mark.long
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("name", PLANS)
 def test_the_laws_hold_over_many_more_cases(name: str) -> None:
-    law_holds(name, range(FIRST + 10_000, FIRST + 20_000))
+    law_holds(name, range(FIRST + 10_000, FIRST + 12_000))

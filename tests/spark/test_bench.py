@@ -25,6 +25,8 @@ def test_log(tmp_path: Path) -> None:
     assert text.endswith("<!-- /log -->\nafter\n")
 
 
+@pytest.mark.long
+@pytest.mark.timeout(900)
 def test_windows_equal_those_of_structured_streaming(tmp_path: Path) -> None:
     text = ran("windows", "--rows", "100000", "--keys", "10", document=tmp_path / "out.md")
     assert "| 10 equal" in text

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any, ClassVar
 
-from .values import FOREVER, NEVER, Row, settle
+from .values import FOREVER, NEVER, Row, order, settle
 
 
 @dataclass(frozen=True)
@@ -69,6 +69,18 @@ class Running:
 
 
 @dataclass(frozen=True)
+class Sliding:
+    size: int
+    late: str = "divert"
+
+
+@dataclass(frozen=True)
+class Count:
+    rows: int
+    late: str = "divert"
+
+
+@dataclass(frozen=True)
 class Join:
     lo: int
     hi: int
@@ -76,7 +88,7 @@ class Join:
     late: str = "divert"
 
 
-Step = Where | Slim | Union | Window | Session | Running | Join
+Step = Where | Slim | Union | Window | Session | Running | Sliding | Count | Join
 
 
 @dataclass
@@ -184,6 +196,31 @@ def running(s: Running, ins: list[list[Row]], fs: list[int]) -> Result:
     return Result(rows, fates=Counter({"passed": len(taken), "too old": len(ins[0]) - len(taken)}), frontier=fs[0])
 
 
+def sliding(s: Sliding, ins: list[list[Row]], fs: list[int]) -> Result:
+    """For each row whose instant is complete the rows of its key in (t - size, t], its peers included."""
+    taken, late, fates = judged(s.late, ins[0], lambda r: r.t >= r.W)
+    out = []
+    for r in taken:
+        near = [m.val for m in taken if m.key == r.key and r.t - s.size < m.t <= r.t]
+        if r.t < fs[0]:
+            out.append(settle(r)._replace(val=(len(near), total(near))))
+    return Result(out, late, fates, fs[0])
+
+
+def count(s: Count, ins: list[list[Row]], fs: list[int]) -> Result:
+    """Every so many rows of a key, in the order (time, position)."""
+    taken, late, fates = judged(s.late, ins[0], lambda r: r.t >= r.W)
+    keys: dict[str | None, list[Row]] = {}
+    for r in sorted((r for r in taken if r.t < fs[0]), key=order):
+        keys.setdefault(r.key, []).append(r)
+    out = []
+    for key, rows in keys.items():
+        for number in range(len(rows) // s.rows):
+            full = [r.val for r in rows[number * s.rows : (number + 1) * s.rows]]
+            out.append(Row(rows[(number + 1) * s.rows - 1].t, key, (len(full), total(full)), ("window", key, number)))
+    return Result(out, late, fates, fs[0])
+
+
 def total(vals: list[Any]) -> Any:
     known = [v for v in vals if v is not None]
     return sum(known) if known else None
@@ -249,6 +286,8 @@ DEFINITIONS: dict[type, Callable[..., Result]] = {
     Window: window,
     Session: session,
     Running: running,
+    Sliding: sliding,
+    Count: count,
     Join: join,
 }
 
