@@ -40,6 +40,8 @@ class Position:
 
 def position_text(data: bytes) -> str:
     """A position for people: `orders/0@12`; of a derived row what it was made from."""
+    if data[:1] == b"s" and data[-14:-12] == _END and data.count(_END, 0, -12) == 1:  # as almost all are
+        return f"{data[1:-14].decode()}/{int.from_bytes(data[-12:-8], 'big')}@{int.from_bytes(data[-8:], 'big')}"
     if data[:1] == b"u":
         return position_text(data[1:-4])
     source = Position.decode(data)

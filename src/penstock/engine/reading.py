@@ -219,3 +219,17 @@ def positioned(rows: pa.Table, topic: str | None) -> pa.Table:
     at = rows.column(ADDRESS).to_numpy()
     offsets = at & ((np.int64(1) << _SHIFT) - 1)
     return rows.drop_columns([ADDRESS]).append_column(POSITION, source_positions(topic, at >> _SHIFT, offsets))
+
+
+def late_positioned(rows: pa.Table, topic: str | None) -> pa.Table:
+    """The rows with the POSITION of those behind their watermark, empty for all others: few are, and each costs some bytes."""
+    if POSITION in rows.column_names or topic is None:
+        return rows
+    behind = rows.column(TIME).to_numpy() < rows.column(W).to_numpy()
+    made = positioned(rows.select([ADDRESS]).filter(pa.array(behind)), topic).column(POSITION).combine_chunks()
+    width = len(made[0].as_py()) if len(made) else 0
+    ends = np.zeros(rows.num_rows + 1, np.int32)
+    np.cumsum(behind, out=ends[1:])
+    data = made.buffers()[2] if len(made) else pa.py_buffer(b"")
+    positions = pa.Array.from_buffers(pa.binary(), rows.num_rows, [None, pa.py_buffer(ends * np.int32(width)), data])
+    return rows.drop_columns([ADDRESS]).append_column(POSITION, positions)

@@ -22,7 +22,7 @@ from penstock.core.time import NEVER
 from penstock.engine.clocks import DeviceClocks
 from penstock.engine.decision import RunRef, StagedRef
 from penstock.engine.program import DEAD, LATE, Program, late_schema
-from penstock.engine.reading import ADDRESS, PIECE, Dead, Range, positioned, read
+from penstock.engine.reading import ADDRESS, PIECE, Dead, Range, late_positioned, positioned, read
 from penstock.engine.staging import Pile
 from penstock.engine.state import CARRIED, Merging, StateWriter, apply_changes, load_state, read_run
 from penstock.errors import BadFlow, PenstockError
@@ -122,7 +122,9 @@ class Work:
     def prepare(self, step: str, port: int, rows: pa.Table, topic: str | None) -> None:
         """The half of a keyed step that needs no state."""
         kernel, fates = self.program.kernels[step], self.result.fates[step]
-        if kernel.needs_position:
+        if kernel.needs_position == "late":
+            rows = late_positioned(rows, topic)
+        elif kernel.needs_position:
             rows = positioned(rows, topic)
         fates["in"] += rows.num_rows
         prepared = kernel.prepare(port, rows)

@@ -49,7 +49,7 @@ class PaneKernel(WindowKernel):
         super().__init__(by, layout, aggregates, late, input_schema, output_schema, allowed_us)
         self._updates, self._early = emit == "updates", early_us
         self._updating = self._updates or late == "correct" or early_us is not None
-        self.needs_position = self.needs_position or late == "correct"
+        self.needs_position = self.needs_position or ("late" if late == "correct" else False)
         rich = [*corrections.FIELDS, pa.field(IS_APART, pa.bool_())]
         self._partials = pa.schema([*list(self._partials)[:-1], *rich, self._partials.field(HASH)])
         self._name = [*self._by, "window_start"]

@@ -10,7 +10,7 @@ Tables between steps have the columns of the step's schema and TIME, WATERMARK, 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Literal, Protocol
 
 import pyarrow as pa
 
@@ -69,8 +69,12 @@ class Stepped:
 class Kernel(Protocol):
     """A keyed step. Everything it needs to know of the flow is given when it is made."""
 
-    needs_position: bool  # the rows given to `prepare` must carry POSITION; else it is made for the late ones alone
     gives_position: bool  # set to False where nobody behind it reads POSITION: it may leave it out, which spares joins much
+
+    @property
+    def needs_position(self) -> bool | Literal["late"]:
+        """Which of the rows given to `prepare` must carry POSITION: all, none, or those with t < W."""
+        ...
 
     def prepare(self, port: int, rows: pa.Table) -> Prepared: ...
 

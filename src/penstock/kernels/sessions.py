@@ -51,7 +51,8 @@ class SessionKernel:
         self._updating = self._updates or self._corrects or self._early is not None
         longest = micros(session.longest) if session.longest is not None else None
         self._fragments = Fragments(self._by, micros(session.gap), longest, session.aggregates, input_schema, self._corrects)
-        self.needs_position = self._corrects or self._fragments.aggregation.needs_position
+        whole = self._fragments.aggregation.needs_position
+        self.needs_position: bool | Literal["late"] = whole or ("late" if self._corrects else False)
         self._state = SessionState(self._fragments, self._allowed, slot_us)
         values = [name for name in output_schema.names if name != "cause"]
         self._sent = Filed([*self._by, START], values, self._state.width, self._allowed)

@@ -45,7 +45,7 @@ class WindowKernel:
         self._input, self._output = input_schema, output_schema
         self._allowed = allowed_us if late == "correct" else 0
         self._aggregation = Aggregation(aggregates, input_schema)
-        self.needs_position = self._aggregation.needs_position
+        self.needs_position: bool | Literal["late"] = self._aggregation.needs_position
         keys = [input_schema.field(name).with_nullable(True) for name in by] + [pa.field(START, pa.int64())]
         self._partials = pa.schema([*keys, *self._aggregation.fields, pa.field(HASH, pa.uint64())])
         self._results_schema = pa.schema([*output_schema, (TIME, pa.int64()), (WATERMARK, pa.int64()), (POSITION, pa.binary())])
@@ -85,7 +85,7 @@ class WindowKernel:
     def _counted(self, rows: pa.Table, verdicts: Verdicts) -> pa.Table:
         """The partial results of the rows that count for all windows of their pane."""
         if verdicts.whole is not None:
-            wanted = [*self._by, *self._aggregation.columns, TIME, *([POSITION] if self.needs_position else [])]
+            wanted = [*self._by, *self._aggregation.columns, TIME, *([POSITION] if self._aggregation.needs_position else [])]
             rows = rows.select(list(dict.fromkeys(wanted))).filter(pa.array(verdicts.whole))
         if not rows.num_rows:
             return self._partials.empty_table()

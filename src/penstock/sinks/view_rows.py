@@ -21,7 +21,7 @@ class ViewRows:
 
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
-        self._all_new = not layout.updating  # until a key came twice
+        self._all_new = True  # of rows that stay, until a key came twice
 
     def write(self, connection: sqlite3.Connection, rows: pa.Table, epoch: int) -> None:
         if self._layout.updating:
@@ -29,9 +29,15 @@ class ViewRows:
         if not rows.num_rows:
             return
         rows = self._sorted(rows)
-        if not (self._all_new and self._insert(connection, rows, epoch)):
+        if not (self._may_be_new(rows) and self._insert(connection, rows, epoch)):
             self._all_new = False
             self._merge(connection, rows, epoch)
+
+    def _may_be_new(self, rows: pa.Table) -> bool:
+        """Whether it is worth a try to take every row as one whose key is not there."""
+        if not self._layout.updating:
+            return self._all_new
+        return bool(pc.all(pc.equal(rows[OP], int(Op.INSERT))).as_py())
 
     def _net(self, rows: pa.Table) -> pa.Table:
         """Without the values before an update, where the value after it is there; where it was filtered away, the row is gone."""

@@ -1,10 +1,11 @@
 """Positions compare as the order of ties."""
 
 import numpy as np
+import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.position import Position, escape, source_positions
+from penstock.core.position import Position, escape, position_text, source_positions, union_positions, window_positions
 
 topics = st.text("abc.-_XYZ019", min_size=1, max_size=6)
 positions = st.builds(Position, topics, st.integers(0, 1000), st.integers(0, 2**40))
@@ -35,3 +36,12 @@ def test_escaped_parts_compare_as_tuples(a: tuple[bytes, bytes], b: tuple[bytes,
 
 def test_a_derived_position_names_no_record() -> None:
     assert Position.decode(escape(b"x") + escape(b"y")) is None
+
+
+def test_positions_are_told_as_people_write_them() -> None:
+    assert position_text(Position("orders", 3, 12).encode()) == "orders/3@12"
+    assert position_text(Position("a\u00e9", 0, 2**40).encode()) == f"a\u00e9/0@{2**40}"
+    inner = source_positions("orders", 1, np.array([7]))
+    assert position_text(union_positions(inner, 2)[0].as_py()) == "orders/1@7"
+    window = window_positions([pa.array(["x"])], np.array([5]))[0].as_py()
+    assert position_text(window).startswith("window ")
