@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pyarrow as pa
-from events import LATENESS, START, ddl, events, files, fill
+from events import LATENESS, PARTITIONS, START, ddl, events, files, fill
 from flows import Bench
 from measuring import Peak, median
 from report import Table, gibibytes, options, parsed, percent, publish, rate
@@ -28,8 +28,9 @@ KINDS: dict[str, tuple[str, Callable[[Stream], Stream]]] = {
     "hopping": ("hopping, 1 minute every 10 s", lambda s: s.window(Hopping("1 minute", every="10 seconds"), by="k").agg(**_BOTH)),
     "session": ("session, 5 s idle", lambda s: s.window(Session("5 seconds"), by="k").agg(**_BOTH)),
     "running": ("running, no window", lambda s: s.group_by("k").agg(**_BOTH)),
-    "sliding": ("sliding, 10 s per event", lambda s: s.window(Sliding("10 seconds"), by="k").agg(**_BOTH)),
+    "sliding": ("sliding, 10 s per event, to a topic", lambda s: s.window(Sliding("10 seconds"), by="k").agg(**_BOTH)),
 }
+_TOPIC = ("sliding",)  # as many rows as events: they go to a topic, not into a view
 _SPARK = ("hopping", "session", "running")  # what Structured Streaming has too
 
 _MINUTE = Tumbling("1 minute")
@@ -57,7 +58,8 @@ def penstock(directory: Path, wish: dict[str, Any]) -> dict[str, Any]:
     number = 0
 
     def define(flow: Flow) -> None:
-        make(flow.stream("events", ddl(table), time="ts", lateness=LATENESS)).view(f"out{number}")
+        made = make(flow.stream("events", ddl(table), time="ts", lateness=LATENESS))
+        made.to(f"out{number}", partitions=PARTITIONS) if wish["kind"] in _TOPIC else made.view(f"out{number}")
 
     with Peak() as peak:
         bench.run(define, max(1_000, wish["rows"] // _WARM), wish["warm"])
@@ -69,8 +71,9 @@ def penstock(directory: Path, wish: dict[str, Any]) -> dict[str, Any]:
                 runs.append(bench.run(define, epoch))
             facts = {name: median(getattr(r, name) for r in runs) for name in ("rate", "cpu", "foreign", "seconds")}
             results.append(facts | {"epochs": len(runs[-1].reports)})
-    view = pl.DataFrame(bench.view(f"out{number}"))
-    view.select([c for c in _WINDOW if c in view.columns]).write_parquet(directory / "penstock.parquet")
+    if wish["kind"] not in _TOPIC:
+        view = pl.DataFrame(bench.view(f"out{number}"))
+        view.select([c for c in _WINDOW if c in view.columns]).write_parquet(directory / "penstock.parquet")
     return {"runs": results, "peak": peak.bytes}
 
 

@@ -56,7 +56,7 @@ class PaneKernel(WindowKernel):
         self._values = [name for name in output_schema.names if name != "cause"]
 
     def step(self, state: State, rows: Sequence[pa.Table | None], frontiers: Sequence[int]) -> Stepped:
-        new = rows[0] if rows[0] is not None else self._partials.empty_table()
+        new = self._folded_by([*self._by, START, IS_APART], [rows[0]] if rows[0] is not None else [], [HASH])
         before, now = state.frontiers[0] if state.frontiers else NEVER, frontiers[0]
         folded = self._looked_at(state, new, before, now)
         changes = Changes(self._kept(new, now), self._over(state, now))
@@ -97,10 +97,13 @@ class PaneKernel(WindowKernel):
         return partial.append_column(IS_APART, pa.array(np.full(partial.num_rows, apart))).select(self._partials.names)
 
     def _fold(self, pieces: Sequence[pa.Table]) -> pa.Table:
+        return self._folded_by([*self._by, START], pieces, [IS_APART, HASH])
+
+    def _folded_by(self, keys: list[str], pieces: Sequence[pa.Table], kept: list[str]) -> pa.Table:
         together = pa.concat_tables([self._partials.empty_table(), *(piece.select(self._partials.names) for piece in pieces)])
         if together.num_rows < 2:
             return together
-        return self._aggregation.fold(together, [*self._by, START], [IS_APART, HASH], corrections.folding())
+        return self._aggregation.fold(together, keys, kept, corrections.folding())
 
     def _spread(self, partials: pa.Table) -> pa.Table:
         """Partial results of panes as those of all their windows."""
@@ -179,7 +182,7 @@ class PaneKernel(WindowKernel):
             known = frame.join(
                 frame_of(sent.select([*keys, "revision"])), on=keys, how="left", nulls_equal=True, maintain_order="left"
             )
-        fresh = self._fold([new.filter(new[IS_APART])]).select([*keys, corrections.CAUSE])
+        fresh = new.filter(new[IS_APART]).select([*keys, corrections.CAUSE])
         came = frame.join(frame_of(fresh), on=keys, how="left", nulls_equal=True, maintain_order="left")
         positions = came[corrections.CAUSE].to_arrow(compat_level=pl.CompatLevel.oldest())
         return corrections.causes(wanted, known["revision"].fill_null(-1).to_numpy(), positions)
@@ -193,7 +196,7 @@ class PaneKernel(WindowKernel):
         apart = new[IS_APART].to_numpy(zero_copy_only=False)
         kept: dict[tuple[str, int], pa.Table] = {}
         for table, mine in ((OPEN, ~apart), (APART, apart)):
-            rows = self._fold([new.filter(pa.array(mine))])
+            rows = new.filter(pa.array(mine))
             runs = by_start(table, rows, numbers(rows, START))
             kept |= {place: run for place, run in runs.items() if not self._is_over(place[1], now, window=table == APART)}
         return kept
