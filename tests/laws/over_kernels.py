@@ -12,6 +12,8 @@ import pyarrow.compute as pc
 
 from penstock.core.change import OP, POSITION, TIME, WATERMARK, Op
 from penstock.core.time import NEVER
+from penstock.flow import plan
+from penstock.flow.plan import Aggregate
 from penstock.kernels import corrections
 from penstock.kernels.counts import CountKernel
 from penstock.kernels.joins import JoinKernel
@@ -38,16 +40,6 @@ CENTS = pa.decimal128(10, 2)
 FULL = pa.schema([*STREAM, ("dbl", pa.float64()), ("cents", CENTS), ("txt", pa.string()), ("even", pa.bool_())])
 
 
-@dataclass(frozen=True)
-class Aggregate:
-    name: str
-    function: Any
-    column: str | None
-    type: pa.DataType
-    others: tuple[str, ...] = ()
-    options: tuple[Any, ...] = ()
-
-
 COUNT_AND_SUM = (Aggregate("n", "count", None, pa.int64()), Aggregate("total", "sum", "val", pa.int64()))
 EVERY = (
     Aggregate("n", "count", None, pa.int64()),
@@ -71,29 +63,12 @@ EVERY = (
 Runner = Callable[..., MemoryRunner]
 Keyed = Window | Session | Running | Sliding | Count | Join
 MICRO = timedelta(microseconds=1)
+BY = ("key",)
 
 
-@dataclass(frozen=True)
-class Sessions:
-    """What a flow says of sessions, and of running aggregates."""
-
-    gap: timedelta
-    longest: timedelta | None = None
-    late: Any = "divert"
-    allowed: timedelta = timedelta()
-    emit: Any = "final"
-    early: timedelta | None = None
-    by: tuple[str, ...] = ("key",)
-    aggregates: tuple[Aggregate, ...] = COUNT_AND_SUM
-
-    @property
-    def keep(self) -> timedelta:
-        return self.gap
-
-    @staticmethod
-    def of(step: Session) -> "Sessions":
-        longest = None if step.longest is None else step.longest * MICRO
-        return Sessions(step.gap * MICRO, longest, step.late, step.allowed * MICRO, step.emit)
+def session_of(step: Session) -> plan.Session:
+    longest = None if step.longest is None else step.longest * MICRO
+    return plan.Session(BY, step.gap * MICRO, longest, COUNT_AND_SUM, step.late, step.allowed * MICRO, step.emit)  # type: ignore[arg-type]
 
 
 def windowed(aggregates: Sequence[Aggregate], late: str) -> pa.Schema:
@@ -129,7 +104,7 @@ class OverKernels:
 
     def kernel(self, step: Keyed, slot: int) -> Kernel:
         if isinstance(step, Session):
-            return self.session(Sessions.of(step), STREAM, windowed(COUNT_AND_SUM, step.late), slot_us=slot)
+            return self.session(session_of(step), STREAM, windowed(COUNT_AND_SUM, step.late), slot_us=slot)
         if isinstance(step, Sliding):
             output = pa.schema([*STREAM, *list(windowed(COUNT_AND_SUM, step.late))[1:]])
             return SlidingKernel(["key"], step.size, COUNT_AND_SUM, step.late, STREAM, output, slot_us=slot)  # type: ignore[arg-type]
@@ -138,7 +113,7 @@ class OverKernels:
             return CountKernel(["key"], step.rows, COUNT_AND_SUM, step.late, STREAM, output)  # type: ignore[arg-type]
         if isinstance(step, Running):
             output = pa.schema([("key", pa.string()), *((a.name, a.type) for a in COUNT_AND_SUM)])
-            definition = Sessions((step.keep or 0) * MICRO)
+            definition = plan.Running(BY, COUNT_AND_SUM)
             if step.keep is None:
                 return RunningKernel(definition, STREAM, output)
             return KeptKernel(definition, STREAM, output, step.keep, slot_us=slot)

@@ -6,10 +6,9 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,20 +18,12 @@ import pytest
 from faults.engine_shop import check, fill, last_decision, make_input
 from penstock.engine.launch import spark_home
 from penstock.engine.runtime import ONE_TASK_ROWS
+from waiting import until
 
 TESTS = Path(__file__).parents[1]
 FLOWS = Path(__file__).with_name("flows")
 PATIENCE = 60.0
 LIGHT = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-
-
-def within(seconds: float, holds: Callable[[], bool]) -> bool:
-    deadline = time.monotonic() + seconds
-    while not holds():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.05)
-    return True
 
 
 def free_port() -> int:
@@ -56,12 +47,12 @@ class Cluster:
 
     def start(self, stack: ExitStack) -> None:
         self._daemon(stack, "master.Master", "--port", str(self.port), "--webui-port", str(self.web))
-        if not within(PATIENCE, lambda: self._alive() is not None):
+        if not until(lambda: self._alive() is not None, PATIENCE):
             missing("no standalone master could be started on loopback ports")
         for number in (0, 1):
             options = ["--webui-port", "0", "-c", "1", "-m", "1g", "-d", str(self.place / f"w{number}"), self.url]
             self.workers.append(self._daemon(stack, "worker.Worker", *options))
-        if not within(PATIENCE, lambda: self._alive() == 2):
+        if not until(lambda: self._alive() == 2, PATIENCE):
             missing("the workers of a standalone cluster could not be started")
 
     def _daemon(self, stack: ExitStack, name: str, *options: str) -> "subprocess.Popen[bytes]":
@@ -149,7 +140,7 @@ def test_a_worker_that_is_killed_in_the_middle_costs_no_row(tmp_path: Path, clus
     fill(home, given)
     with ExitStack() as stack:
         first = run(home, cluster, stack)
-        assert within(PATIENCE, lambda: decided(home) >= 2 or first.poll() is not None)
+        assert until(lambda: decided(home) >= 2 or first.poll() is not None, PATIENCE)
         assert first.poll() is None, first.communicate()[1]
         ended(cluster.workers[0])
         _, said = first.communicate(timeout=PATIENCE * 2)

@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +15,7 @@ from penstock.engine.ingest import told
 from penstock.errors import BadRow, SparkFailed
 from penstock.log.consumer import records
 from penstock.log.open import open_log
+from waiting import until
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -107,10 +107,12 @@ def test_killed_and_stopped_while_it_runs_it_loses_and_doubles_nothing(project: 
 
 
 def wait_for_rows(project: Path, count: int) -> None:
-    log, deadline = open_log(project / "home"), time.monotonic() + WAIT
-    while "clicks" not in log.topics() or sum(e.next for e in log.topic("clicks").ends().values()) < count:
-        assert time.monotonic() < deadline, f"the topic never had {count} rows"
-        time.sleep(0.05)
+    log = open_log(project / "home")
+
+    def there() -> bool:
+        return "clicks" in log.topics() and sum(e.next for e in log.topic("clicks").ends().values()) >= count
+
+    assert until(there, WAIT), f"the topic never had {count} rows"
 
 
 NO_STREAM = "def stream(spark):\n    return spark.range(3)\n"

@@ -4,8 +4,7 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +14,7 @@ import pytest
 from penstock.engine.archive import archive_path
 from penstock.engine.java import find_java
 from penstock.engine.session import start_session
+from waiting import until
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -34,15 +34,6 @@ jvm = spark.sparkContext._gateway.proc.pid
 print("hidden", "canary" not in str(psutil.Process(jvm).cmdline()), flush=True)
 print("jvm", jvm, flush=True)
 """
-
-
-def within(seconds: float, holds: Callable[[], bool]) -> bool:
-    deadline = time.monotonic() + seconds
-    while not holds():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.05)
-    return True
 
 
 def child(tmp_path: Path, script: str, **environment: str) -> "subprocess.CompletedProcess[str]":
@@ -98,7 +89,7 @@ def test_either_launch_works_prints_nothing_and_leaves_nothing(tmp_path: Path, l
     assert ("PySpark's way" in done.stdout) == (launch == "plain")
     assert done.returncode == 0
     assert [p.name for p in tmp_path.iterdir()] == ["tmp"]
-    assert within(10, lambda: not list(scratch.glob("penstock-*")))
+    assert until(lambda: not list(scratch.glob("penstock-*")), 10)
 
 
 def test_a_damaged_archive_costs_time_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -126,8 +117,8 @@ def test_jvm_ends_with_a_parent_that_was_killed(tmp_path: Path) -> None:
     parent.send_signal(signal.SIGKILL)
     parent.wait()
     parent.stdout.close()
-    assert within(20, lambda: not jvm.is_running())
-    assert within(20, lambda: not any(worker.is_running() for worker in workers))
+    assert until(lambda: not jvm.is_running(), 20)
+    assert until(lambda: not any(worker.is_running() for worker in workers), 20)
 
 
 def test_given_settings_win_over_ours(spark: "SparkSession") -> None:

@@ -4,14 +4,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from penstock import Producer, Schema, TopicSpec, open_log
 from penstock.views.view import View
+from waiting import until
 
 FLOW = """
 from penstock import Flow
@@ -53,12 +52,3 @@ def seen(home: Path) -> int:
         return 0
     with View(home / "views", "big") as view:
         return view.count()
-
-
-def until(holds: Callable[[], bool], seconds: float = 90) -> bool:
-    deadline = time.monotonic() + seconds
-    while not holds():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.1)
-    return True

@@ -88,6 +88,14 @@ def duration(value: str | timedelta, what: str = "duration") -> timedelta:
         raise BadTime(f"{what} {value!r} is too long") from None
 
 
+def signed_duration(value: str | timedelta, what: str = "duration") -> timedelta:
+    """The same, also backwards: "-5 minutes"."""
+    if isinstance(value, timedelta):
+        return value
+    text = value.strip()
+    return -duration(text[1:], what) if text.startswith("-") else duration(text.removeprefix("+"), what)
+
+
 def _not_negative(value: timedelta, what: str) -> timedelta:
     if value < timedelta(0):
         raise BadTime(f"{what} must not be negative: {value}")

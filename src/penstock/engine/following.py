@@ -15,16 +15,14 @@ from penstock.core.change import TIME, WATERMARK
 from penstock.core.time import FOREVER, NEVER
 from penstock.engine.clocks import DeviceClocks
 from penstock.engine.decision import Decisions, EngineMark
-from penstock.engine.program import Program, lower, needs_sql
+from penstock.engine.program import Program, lower
 from penstock.engine.reading import _SHIFT, ADDRESS, Range, Read, read
 from penstock.engine.records import kept_marks
 from penstock.engine.runtime import Runtime
 from penstock.engine.source import SourceSpec
-from penstock.engine.work import SYSTEM, evaluate, map_rows, project
+from penstock.engine.work import SYSTEM, row_by_row
 from penstock.flow.graph import FlowGraph
-from penstock.flow.plan import MapArrow, Select, Source, Step, Union, Where
-from penstock.kernels.expressions import compile as polars_of
-from penstock.kernels.rowwise import keep_where
+from penstock.flow.plan import Source, Step, Union
 from penstock.kernels.tables import numbers
 from penstock.log.port import Log, Topic
 
@@ -123,20 +121,9 @@ def _before(topic: Topic, spec: SourceSpec, partition: int, start: int, clocks: 
 
 def follow(step: Step, rows: pa.Table) -> pa.Table | None:
     """What a step without state makes of rows; None where only Spark SQL can say, or where the step has state."""
-    if needs_sql(step):
-        return None
-    match step.definition:
-        case Where(condition):
-            assert condition.tree is not None
-            return keep_where(rows, evaluate(rows, [polars_of(condition.tree)])[0])[0]
-        case Select():
-            return project(step, rows)
-        case MapArrow(function):
-            return map_rows(step, function, rows)
-        case Union():
-            return rows.select([*step.schema.names, *(name for name in SYSTEM if name in rows.column_names)])
-        case _:
-            return None
+    if isinstance(step.definition, Union):
+        return rows.select([*step.schema.names, *(name for name in SYSTEM if name in rows.column_names)])
+    return row_by_row(step, rows)
 
 
 def times_of(rows: pa.Table) -> Times:

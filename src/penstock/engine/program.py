@@ -6,6 +6,7 @@ segment: its rows go through the JVM, and what follows it starts in the next one
 """
 
 import hashlib
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -19,6 +20,7 @@ from penstock.kernels.port import Kernel
 from penstock.log.port import Topic
 
 _WHERE = "topic string, partition int, offset long, time timestamp, watermark timestamp"
+_ADDRESS = re.compile(" at 0x[0-9a-f]+")  # of a function that an aggregate was given: it is another one in every process
 LATE, DEAD = "letters.late", "letters.dead"  # the flow's own topics, as sinks
 
 
@@ -92,7 +94,7 @@ def _meaning(step: Step) -> str:
     if isinstance(definition, Source):
         other = [definition.append or None, definition.append_time, definition.clock]
         return " ".join(map(str, ["stream", definition.topic, definition.time, definition.lateness, *filter(None, other)]))
-    return repr(definition)
+    return _ADDRESS.sub("", repr(definition))
 
 
 def lower(plan: Plan, topics: Mapping[str, Topic | None]) -> Program:

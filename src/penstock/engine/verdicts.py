@@ -11,7 +11,7 @@ from penstock.core.time import FOREVER, micros
 from penstock.engine.following import Moved, Times
 from penstock.flow.plan import Keyed, Step, Window
 from penstock.kernels.fixed import layout_of
-from penstock.kernels.judging import Layout
+from penstock.kernels.layouts import Layout
 from penstock.kernels.port import Fates
 
 Mask = npt.NDArray[np.bool_]

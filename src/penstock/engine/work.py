@@ -21,7 +21,7 @@ from penstock.core.schema import TIMESTAMP
 from penstock.core.time import NEVER
 from penstock.engine.clocks import DeviceClocks
 from penstock.engine.decision import RunRef, StagedRef
-from penstock.engine.program import DEAD, LATE, Program, late_schema
+from penstock.engine.program import DEAD, LATE, Program, late_schema, needs_sql
 from penstock.engine.reading import ADDRESS, PIECE, Dead, Range, late_positioned, positioned, read
 from penstock.engine.staging import Pile
 from penstock.engine.state import CARRIED, Merging, StateWriter, apply_changes, load_state, read_run
@@ -145,21 +145,15 @@ class Work:
 
     def _rowwise(self, step: Step, port: int, rows: pa.Table, topic: str | None) -> pa.Table:
         fates = self.result.fates[step.name]
-        fates["in"] += rows.num_rows
-        match step.definition:
-            case Where(condition):
-                assert condition.tree is not None
-                out, counts = keep_where(rows, evaluate(rows, [polars_of(condition.tree)])[0])
-                fates["filtered"] += counts["filtered"]
-            case Select():
-                out = project(step, rows)
-            case MapArrow(function):
-                out = map_rows(step, function, rows)
-            case Union():
-                out = as_input(positioned(rows, topic).select([*step.schema.names, TIME, WATERMARK, POSITION]), port)
-            case _:
-                raise BadFlow(f'step "{step.name}" cannot run here')
-        fates["passed"] += out.num_rows
+        if isinstance(step.definition, Union):
+            out: pa.Table | None = as_input(positioned(rows, topic).select([*step.schema.names, TIME, WATERMARK, POSITION]), port)
+        else:
+            out = row_by_row(step, rows)
+        if out is None:
+            raise BadFlow(f'step "{step.name}" cannot run here')
+        fates.update({"in": rows.num_rows, "passed": out.num_rows})
+        if isinstance(step.definition, Where):
+            fates["filtered"] += rows.num_rows - out.num_rows
         return out
 
     def _leaving(self, step: str, rows: pa.Table) -> pa.Table:
@@ -194,6 +188,19 @@ class Work:
 
 def _together(tables: list[pa.Table]) -> pa.Table:
     return tables[0] if len(tables) == 1 else pa.concat_tables(tables, promote_options="none")
+
+
+def row_by_row(step: Step, rows: pa.Table) -> pa.Table | None:
+    """What a step that looks at each row alone makes of rows; None where it is no such step, or only Spark SQL can say."""
+    match step.definition:
+        case Where(condition) if condition.tree is not None:
+            return keep_where(rows, evaluate(rows, [polars_of(condition.tree)])[0])[0]
+        case Select() if not needs_sql(step):
+            return project(step, rows)
+        case MapArrow(function):
+            return map_rows(step, function, rows)
+        case _:
+            return None
 
 
 def evaluate(rows: pa.Table, expressions: list[pl.Expr]) -> list[pa.Array]:

@@ -66,20 +66,13 @@ def bounds(within: Within | None) -> tuple[timedelta, timedelta] | None:
         return -reach, reach
     if len(within) != 2:
         raise BadTime(f"within has two bounds, not {len(within)}", hint='write it like within=("-5 minutes", "30 minutes")')
-    lo, hi = _signed(within[0]), _signed(within[1])
+    lo, hi = (time.signed_duration(bound, "within") for bound in within)
     if lo > hi:
         raise BadTime(
             f"within={within!r} matches nothing: its first bound lies behind its second",
             hint='write it like ("-5 minutes", "30 minutes")',
         )
     return lo, hi
-
-
-def _signed(value: str | timedelta) -> timedelta:
-    if isinstance(value, timedelta):
-        return value
-    text = value.strip()
-    return -time.duration(text[1:], "within") if text.startswith("-") else time.duration(text.removeprefix("+"), "within")
 
 
 def _on(names: Sequence[str], left: Known, right: Known, at: At, doing: str) -> tuple[str, ...]:

@@ -1,5 +1,7 @@
 """The kinds of windows: how rows of one key are brought together in time."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Literal
@@ -118,26 +120,24 @@ _MOST_OVERLAP = 1_000
 
 
 def _span(value: Span, what: str, example: str) -> timedelta:
-    try:
+    with _where_it_is_written():
         span = time.duration(value, what)
-    except BadTime as error:
-        raise BadTime(error.what, str(origin()), hint=error.hint) from None
     if not span:
         raise BadTime(f"{what} must be greater than zero", str(origin()), hint=f"write it like {example}")
     return span
 
 
 def _offset(value: Span | None) -> timedelta:
-    if value is None:
-        return timedelta()
-    if isinstance(value, timedelta):
-        return value
-    negative = value.strip().startswith("-")
+    with _where_it_is_written():
+        return timedelta() if value is None else time.signed_duration(value, "offset")
+
+
+@contextmanager
+def _where_it_is_written() -> Iterator[None]:
     try:
-        span = time.duration(value.strip().removeprefix("-"), "offset")
+        yield
     except BadTime as error:
         raise BadTime(error.what, str(origin()), hint=error.hint) from None
-    return -span if negative else span
 
 
 def _set(window: object, **fields: object) -> None:

@@ -104,10 +104,3 @@ def ordered(items: pa.Table, by: Sequence[str], descending: Sequence[str] = ()) 
     assert isinstance(frame, pl.DataFrame)
     order = frame.select(pl.arg_sort_by(keys, descending=[key in descending for key in keys]))
     return items.take(order.to_series().to_arrow())
-
-
-def plain(values: pa.Array) -> pa.Array:
-    """Values as they are told apart and compared: -0.0 is 0.0, and NaN is NaN whatever its bits."""
-    if not pa.types.is_floating(values.type):
-        return values
-    return pc.if_else(pc.is_nan(values), pa.scalar(np.nan, values.type), pc.add(values, pa.scalar(0.0, values.type)))

@@ -14,13 +14,14 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from penstock.core.change import HASH
 from penstock.core.hashing import hash64
 from penstock.core.time import FIRST, FOREVER, LAST, NEVER
 from penstock.kernels.changes import touched
-from penstock.kernels.tables import numbers, sorted_by_hash
+from penstock.kernels.keyed import key_numbers
+from penstock.kernels.ranges import folded
+from penstock.kernels.tables import numbers, plain, sorted_by_hash
 
 STEPS = 60  # the span moves on in so many steps, so that a device is remembered by few numbers
 STEP, DELAY = "__step", "__delay"  # int64: columns of the state
@@ -117,7 +118,7 @@ class _Shown(NamedTuple):
         key = np.maximum.accumulate(base + rank)  # codes rise, so each device begins anew
         latest = values[key - base]
         first = np.searchsorted(key, base + np.searchsorted(values, latest - (steps - 1)))
-        return cls(codes, latest, own, _least(own, first), steps)
+        return cls(codes, latest, own, folded(own, first, np.arange(1, len(own) + 1), np.minimum, FOREVER), steps)
 
     def remembered(self) -> tuple[Times, Times]:
         """What can still be the smallest of its device: per step of the span the smallest, where all after it are greater.
@@ -133,18 +134,6 @@ class _Shown(NamedTuple):
         after = np.minimum.accumulate(key[::-1])[::-1]  # backwards codes fall, so here too each device begins anew
         chosen = within & np.append(key[:-1] < after[1:], True)[: len(key)]
         return starts[chosen], own[chosen]
-
-
-def _least(values: Times, first: Times) -> Times:
-    """The least of values[first[i]] … values[i] for each i: from the least of 1, 2, 4, … neighbours."""
-    out, last = np.empty_like(values), np.arange(len(values))
-    level = np.frexp((last - first + 1).astype(np.float64))[1] - 1
-    table, width = values, 1
-    for number in range(int(level.max(initial=-1)) + 1):
-        mine = np.flatnonzero(level == number)
-        out[mine] = np.minimum(table[first[mine]], table[last[mine] - (width - 1)])
-        table, width = np.minimum(table[:-width], table[width:]), width * 2
-    return out
 
 
 def _teaches(rule: Rule, told: Told) -> Mask:
@@ -169,13 +158,7 @@ def _remembered(devices: pa.Table, order: Times, shown: _Shown) -> pa.Table:
 
 
 def _plain(devices: pa.Table) -> pa.Table:
-    """-0.0 is 0.0, as everywhere in keys."""
-    return pa.table(
-        {
-            field.name: pc.add(column, pa.scalar(0.0, field.type)) if pa.types.is_floating(field.type) else column
-            for field, column in zip(devices.schema, devices.columns, strict=True)
-        }
-    )
+    return pa.table({name: plain(devices[name]) for name in devices.column_names})
 
 
 def _hashes(devices: pa.Table) -> npt.NDArray[np.uint64]:
@@ -184,12 +167,4 @@ def _hashes(devices: pa.Table) -> npt.NDArray[np.uint64]:
 
 def _codes(devices: pa.Table) -> Times:
     """A number for each device, from 0."""
-    codes = np.zeros(devices.num_rows, np.int64)
-    for column in devices.columns:
-        whole = column.combine_chunks()
-        whole = pa.concat_arrays(whole.chunks) if isinstance(whole, pa.ChunkedArray) else whole
-        coded = pc.dictionary_encode(whole, null_encoding="encode")
-        codes = codes * max(1, len(coded.dictionary)) + coded.indices.to_numpy(zero_copy_only=False)
-        if len(devices.columns) > 1:
-            codes = np.unique(codes, return_inverse=True)[1]
-    return codes
+    return key_numbers(devices.append_column(HASH, pa.array(_hashes(devices))), devices.column_names)

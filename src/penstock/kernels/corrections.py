@@ -50,6 +50,20 @@ def folding() -> list[pl.Expr]:
     return [pl.col(LATE).sum(), pl.col(CAUSE).explode().drop_nulls().sort().head(_MOST)]
 
 
+def revisions(sent: pa.Table | None, wanted: pa.Table, key: Sequence[str]) -> npt.NDArray[np.int64]:
+    """The revision of each wanted row as it was last sent; -1 where it was not."""
+    if sent is None:
+        return np.full(wanted.num_rows, -1)
+    names, known = frame_of(wanted.select(list(key))), frame_of(sent.select([*key, "revision"]))
+    joined = names.join(known, on=list(key), how="left", nulls_equal=True, maintain_order="left")
+    return joined["revision"].fill_null(-1).to_numpy()
+
+
+def spread(causes: pa.Array, told: npt.NDArray[np.bool_]) -> pa.Array:
+    """Causes of the results that have one, among all results; null for the others."""
+    return causes.take(pa.array(np.cumsum(told) - 1, mask=~told))
+
+
 def causes(partials: pa.Table, known: npt.NDArray[np.int64], fresh: pa.Array) -> pa.Array:
     """The column `cause`: late rows since the last emission. known: `revision` as last sent, -1 if never; fresh: the positions that
     came in this epoch, which are all of them where something was sent before."""

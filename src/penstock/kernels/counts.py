@@ -10,7 +10,6 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from penstock.core.change import HASH, POSITION, TIME, WATERMARK
 from penstock.core.position import window_positions
@@ -20,7 +19,7 @@ from penstock.kernels.aggregation import Aggregation
 from penstock.kernels.changes import newest_of_all, touched
 from penstock.kernels.keyed import Late, in_order, judge_instants, key_numbers, placed
 from penstock.kernels.port import Changes, Prepared, State, Stepped
-from penstock.kernels.tables import as_type, column, numbers, sorted_by_hash
+from penstock.kernels.tables import as_type, column, numbers, plain, sorted_by_hash, travelling
 from penstock.kernels.waiting_rows import WaitingRows
 
 Longs = npt.NDArray[np.int64]
@@ -76,15 +75,14 @@ class CountKernel:
         keys = [input_schema.field(name).with_nullable(True) for name in by]
         self._windows = pa.schema([*keys, *self._aggregation.fields, *_TOLD, pa.field(HASH, pa.uint64())])
         self._output = output_schema
-        self._schema = pa.schema([*output_schema, (TIME, pa.int64()), (WATERMARK, pa.int64()), (POSITION, pa.binary())])
+        self._schema = travelling(output_schema)
 
     def prepare(self, port: int, rows: pa.Table) -> Prepared:
         """Judges rows; those on time go on and are never judged again."""
         prepared = judge_instants(rows, self._placed, self._by, self._late)
         for name in self._by:
-            if pa.types.is_floating(prepared.rows.schema.field(name).type):  # -0.0 is 0.0
-                plain = pc.add(prepared.rows[name], pa.scalar(0.0, prepared.rows.schema.field(name).type))
-                prepared.rows = prepared.rows.set_column(prepared.rows.column_names.index(name), name, plain)
+            at = prepared.rows.column_names.index(name)
+            prepared.rows = prepared.rows.set_column(at, prepared.rows.schema.field(at), plain(prepared.rows[name]))
         return prepared
 
     def step(self, state: State, rows: Sequence[pa.Table | None], frontiers: Sequence[int]) -> Stepped:

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from penstock.kernels.aggregation import frame_of
 from penstock.kernels.changes import GONE, SENT, net_changes, newest, newest_of_all, touched
+from penstock.kernels.corrections import revisions
 from penstock.kernels.port import Changes, State
 from penstock.kernels.session_state import END
 from penstock.kernels.tables import numbers
@@ -59,11 +60,7 @@ class Filed:
 
     def revisions(self, sent: pa.Table | None, wanted: pa.Table) -> Longs:
         """The revision of each wanted row as it was last sent; -1 where it was not."""
-        if sent is None:
-            return np.full(wanted.num_rows, -1)
-        names, known = frame_of(wanted.select(self._key)), frame_of(sent.select([*self._key, "revision"]))
-        joined = names.join(known, on=self._key, how="left", nulls_equal=True, maintain_order="left")
-        return joined["revision"].fill_null(-1).to_numpy()
+        return revisions(sent, wanted, self._key)
 
     def _to_compare(self, sent: pa.Table, wanted: pa.Table, there: pa.Table) -> pa.Table:
         """Without what is there, but not wanted."""

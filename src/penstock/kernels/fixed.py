@@ -1,35 +1,21 @@
 """Which kernel runs a fixed window."""
 
 from collections.abc import Sequence
-from datetime import timedelta
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 import pyarrow as pa
 
 from penstock.core.time import micros
-from penstock.kernels.aggregates import Aggregate
 from penstock.kernels.layouts import Calendar, Layout, Spaced
 from penstock.kernels.panes import PaneKernel
-from penstock.kernels.windows import Late, WindowKernel
+from penstock.kernels.windows import Changing, WindowKernel
 
 
-class Definition(Protocol):
+class Definition(Changing, Protocol):
     """What a flow says of a fixed window."""
 
     @property
-    def by(self) -> Sequence[str]: ...
-    @property
     def layout(self) -> Any: ...  # size, every, offset; or unit, zone
-    @property
-    def aggregates(self) -> Sequence[Aggregate]: ...
-    @property
-    def late(self) -> Late: ...
-    @property
-    def allowed(self) -> timedelta: ...
-    @property
-    def emit(self) -> Literal["final", "updates"]: ...
-    @property
-    def early(self) -> timedelta | None: ...
 
 
 def build(window: Definition, inputs: Sequence[pa.Schema], output: pa.Schema) -> WindowKernel:

@@ -15,11 +15,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.core.change import HASH, POSITION, TIME, WATERMARK
+from penstock.core.change import HASH, POSITION, TIME
 from penstock.core.hashing import Hashes, hash64
 from penstock.core.time import FOREVER, NEVER, micros
 from penstock.kernels import waiting
-from penstock.kernels.judging import late_for_instant
+from penstock.kernels.judging import behind_their_watermark
 from penstock.kernels.pairing import Meeting, Output
 from penstock.kernels.port import Changes, Prepared, State, Stepped
 from penstock.kernels.probe import Found, Side, Stretch, probe
@@ -117,9 +117,7 @@ class JoinKernel:
         return pa.concat_tables([self._output.empty(placed), *(self._output.alone(rows, placed) for rows in alone)])
 
     def _is_late(self, rows: pa.Table) -> Mask:
-        if WATERMARK not in rows.column_names:
-            return np.zeros(rows.num_rows, np.bool_)
-        return late_for_instant(numbers(rows, TIME), numbers(rows, WATERMARK))
+        return behind_their_watermark(rows)
 
     def _keyed(self, rows: pa.Table) -> Mask:
         keyed = np.ones(rows.num_rows, np.bool_)
@@ -190,7 +188,7 @@ class JoinKernel:
         return [self._output.alone(rows, self.gives_position) for rows in alone]
 
     def _due(self, state: State, now: int) -> waiting.Due:
-        return waiting.Due(self._hi, state.frontiers[1] if state.frontiers else NEVER, now)
+        return waiting.Due(self._hi, state.before(1), now)
 
     def _keep(self, changes: Changes, table: str, batch: Batch | None, least: int) -> None:
         """Adds new rows that others may still come for."""

@@ -6,12 +6,16 @@ W(r) is the greatest of the marks at or before r and of (event time − lateness
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
+from penstock.core.change import TIME, WATERMARK
 from penstock.core.time import NEVER
+from penstock.kernels.layouts import Layout
+from penstock.kernels.tables import numbers
 
 Times = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -45,15 +49,11 @@ def late_for_instant(times: Times, at: Times) -> Mask:
     return np.asarray(times < at)
 
 
-class Layout(Protocol):
-    """Where fixed windows lie: see layouts.py."""
-
-    single: bool
-
-    def panes(self, times: Times) -> Times: ...
-    def outside(self, times: Times) -> Mask | None: ...
-    def windows(self, panes: Times) -> tuple[Times, Times]: ...
-    def ends(self, starts: Times) -> Times: ...
+def behind_their_watermark(rows: pa.Table) -> Mask:
+    """Which rows of a table lie behind their watermark; rows that bring none are never late."""
+    if WATERMARK not in rows.column_names:
+        return np.zeros(rows.num_rows, np.bool_)
+    return late_for_instant(numbers(rows, TIME), numbers(rows, WATERMARK))
 
 
 _NONE = np.empty(0, np.int64)
@@ -74,17 +74,15 @@ class Verdicts:
 def judge_windows(layout: Layout, times: Times, at: Times, late: str, allowed: int) -> Verdicts:
     """A fixed window takes a row as on time when its end > W(r), as a correction when end + allowed > W(r)."""
     out = layout.outside(times)
-    behind = late_for_instant(
-        times, at
-    )  # a row at or above its watermark is on time for all its windows, so only others are looked at
+    behind = late_for_instant(times, at)  # all others are on time for all their windows
     if out is not None:
         behind &= ~out
     outside = int(np.count_nonzero(out)) if out is not None else 0
     if not behind.any():
         return _all_on_time(layout, times, out, outside)
-    numbers = np.flatnonzero(behind)
-    of, starts = layout.windows(layout.panes(times[numbers]))
-    rows = numbers[of]
+    late_ones = np.flatnonzero(behind)
+    of, starts = layout.windows(layout.panes(times[late_ones]))
+    rows = late_ones[of]
     ends, marks = layout.ends(starts), at[rows]
     on_time = ends > marks
     corrected = ~on_time & (ends + allowed > marks) if late == "correct" else np.zeros(len(rows), np.bool_)

@@ -10,10 +10,10 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.core.change import HASH, POSITION, TIME, WATERMARK
+from penstock.core.change import HASH, POSITION, TIME
 from penstock.core.hashing import Hashes, hash64
 from penstock.kernels.aggregation import frame_of
-from penstock.kernels.judging import late_for_instant
+from penstock.kernels.judging import behind_their_watermark
 from penstock.kernels.port import Prepared
 from penstock.kernels.tables import column, numbers
 
@@ -30,9 +30,7 @@ def placed(fields: Iterable[pa.Field]) -> pa.Schema:
 
 def judge_instants(rows: pa.Table, schema: pa.Schema, by: Sequence[str], late: Late) -> Prepared:
     """Rows with t >= W, in this schema, on their way to the bucket of their key; the others have their fate."""
-    behind = np.zeros(rows.num_rows, np.bool_)
-    if WATERMARK in rows.column_names:
-        behind = late_for_instant(numbers(rows, TIME), numbers(rows, WATERMARK))
+    behind = behind_their_watermark(rows)
     count = int(np.count_nonzero(behind))
     fates = Counter({"on time": rows.num_rows - count, "diverted" if late == "divert" else "ignored": count})
     taken = rows.select(schema.names[:-1])

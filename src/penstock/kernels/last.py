@@ -13,7 +13,7 @@ from penstock.core.hashing import hash64
 from penstock.core.time import NEVER, micros
 from penstock.kernels.keyed import placed
 from penstock.kernels.port import Changes, Prepared, State, Stepped
-from penstock.kernels.tables import numbers, sorted_by_hash
+from penstock.kernels.tables import numbers, sorted_by_hash, travelling
 from penstock.kernels.waiting_rows import WaitingRows
 
 _PART = 4096
@@ -29,9 +29,7 @@ class LastKernel:
     def __init__(self, size_us: int, output_schema: pa.Schema, *, shown: WaitingRows | None = None) -> None:
         self._size, self._output = size_us, output_schema
         self._shown = shown or shown_rows(size_us)
-        self._schema = pa.schema(
-            [*output_schema, (TIME, pa.int64()), (WATERMARK, pa.int64()), (POSITION, pa.binary()), (OP, pa.int8())]
-        )
+        self._schema = travelling(output_schema, (OP, pa.int8()))
 
     def prepare(self, port: int, rows: pa.Table) -> Prepared:
         """Rows spread by their positions."""

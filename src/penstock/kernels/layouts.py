@@ -45,10 +45,6 @@ class Layout(Protocol):
         """Where the last window of a pane ends."""
         ...
 
-    def panes_of(self, start: int) -> tuple[int, int]:
-        """The stretch in which the panes of a window begin: from, and before."""
-        ...
-
 
 class Spaced:
     """Windows of `size` every `every`, aligned to 1970 + offset."""
@@ -87,9 +83,6 @@ class Spaced:
     def last_end(self, pane: int) -> int:
         return (pane - self.offset) // self.every * self.every + self.offset + self.size
 
-    def panes_of(self, start: int) -> tuple[int, int]:
-        return start, start + self.size
-
 
 class Calendar:
     """Days, weeks (from Monday) or months on the clocks of a zone. A day may have 23 or 25 hours."""
@@ -120,9 +113,6 @@ class Calendar:
 
     def last_end(self, pane: int) -> int:
         return int(self.ends(np.array([pane]))[0])
-
-    def panes_of(self, start: int) -> tuple[int, int]:
-        return start, self.last_end(start)
 
     def _edges(self, least: int, greatest: int) -> Longs:
         """Starts of windows, from one at or before the least time to one behind the greatest; what was found is kept."""

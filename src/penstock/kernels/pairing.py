@@ -7,11 +7,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.core.change import POSITION, TIME, WATERMARK
+from penstock.core.change import POSITION, TIME
 from penstock.core.position import pair_positions
 from penstock.core.time import NEVER
 from penstock.kernels.probe import Found, spread
-from penstock.kernels.tables import as_type, column, numbers
+from penstock.kernels.tables import as_type, column, numbers, travelling
 
 Longs = npt.NDArray[np.int64]
 
@@ -68,8 +68,7 @@ class Output:
         self._schema, self._right = schema, dict(right)
 
     def empty(self, placed: bool) -> pa.Table:
-        names = [(TIME, pa.int64()), (WATERMARK, pa.int64()), *([(POSITION, pa.binary())] if placed else [])]
-        return pa.schema([*self._schema, *names]).empty_table()
+        return travelling(self._schema, placed=placed).empty_table()
 
     def pairs(self, left: pa.Table, li: Longs, right: pa.Table, ri: Longs, placed: bool) -> pa.Table:
         by_left, by_right = pa.array(li), pa.array(ri)

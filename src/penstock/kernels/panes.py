@@ -13,7 +13,6 @@ import polars as pl
 import pyarrow as pa
 
 from penstock.core.change import HASH
-from penstock.core.time import NEVER
 from penstock.kernels import corrections
 from penstock.kernels.aggregates import Aggregate
 from penstock.kernels.aggregation import frame_of
@@ -52,12 +51,12 @@ class PaneKernel(WindowKernel):
         self.needs_position = self.needs_position or ("late" if late == "correct" else False)
         rich = [*corrections.FIELDS, pa.field(IS_APART, pa.bool_())]
         self._partials = pa.schema([*list(self._partials)[:-1], *rich, self._partials.field(HASH)])
-        self._name = [*self._by, "window_start"]
+        self._key = [*self._by, START]
         self._values = [name for name in output_schema.names if name != "cause"]
 
     def step(self, state: State, rows: Sequence[pa.Table | None], frontiers: Sequence[int]) -> Stepped:
-        new = self._folded_by([*self._by, START, IS_APART], [rows[0]] if rows[0] is not None else [], [HASH])
-        before, now = state.frontiers[0] if state.frontiers else NEVER, frontiers[0]
+        new = self._folded_by([*self._key, IS_APART], [rows[0]] if rows[0] is not None else [], [HASH])
+        before, now = state.before(), frontiers[0]
         folded = self._looked_at(state, new, before, now)
         changes = Changes(self._kept(new, now), self._over(state, now))
         if not self._updating:
@@ -68,10 +67,10 @@ class PaneKernel(WindowKernel):
         return Stepped(out, changes)
 
     def merge(self, table: str, runs: Sequence[pa.Table]) -> pa.Table:
-        return newest_of_all(runs, [*self._by, START]) if table == SENT else super().merge(table, runs)
+        return newest_of_all(runs, self._key) if table == SENT else super().merge(table, runs)
 
     def open_rows(self, state: State) -> pa.Table | None:
-        before = state.frontiers[0] if state.frontiers else NEVER
+        before = state.before()
         panes = [self._spread(run) for slot in state.slots(OPEN) for run in state.runs(OPEN, slot)]
         folded = self._fold(panes + [run for slot in state.slots(APART) for run in state.runs(APART, slot)])
         return self._results(folded.filter(pa.array(self._layout.ends(numbers(folded, START)) > before)))
@@ -97,7 +96,7 @@ class PaneKernel(WindowKernel):
         return partial.append_column(IS_APART, pa.array(np.full(partial.num_rows, apart))).select(self._partials.names)
 
     def _fold(self, pieces: Sequence[pa.Table]) -> pa.Table:
-        return self._folded_by([*self._by, START], pieces, [IS_APART, HASH])
+        return self._folded_by(self._key, pieces, [IS_APART, HASH])
 
     def _folded_by(self, keys: list[str], pieces: Sequence[pa.Table], kept: list[str]) -> pa.Table:
         together = pa.concat_tables([self._partials.empty_table(), *(piece.select(self._partials.names) for piece in pieces)])
@@ -156,14 +155,14 @@ class PaneKernel(WindowKernel):
         hashes = np.unique(numbers(wanted, HASH))
         slots = set(np.unique(numbers(wanted, START)).tolist())
         runs = [run for slot in state.slots(SENT) if slot in slots for run in touched(state.runs(SENT, slot), hashes)]
-        sent = newest(runs, [*self._by, START])
+        sent = newest(runs, self._key)
         rows = self._results(wanted)
         if self._late == "correct":
             rows = rows.set_column(rows.column_names.index("cause"), "cause", self._causes(wanted, sent, new))
         rows = rows.append_column(START, wanted[START]).append_column(HASH, wanted[HASH])
         if sent is not None:
-            sent = _those_of(sent, rows, [*self._by, START])
-        out, run = net_changes(sent, rows, [*self._by, START], self._values)
+            sent = _those_of(sent, rows, self._key)
+        out, run = net_changes(sent, rows, self._key, self._values)
         return out.drop_columns([START]), run
 
     def _causes(self, wanted: pa.Table, sent: pa.Table | None, new: pa.Table) -> pa.Array:
@@ -172,20 +171,13 @@ class PaneKernel(WindowKernel):
         if not corrected.any():
             return pa.nulls(wanted.num_rows, corrections.TYPE)
         told = self._told_causes(wanted.filter(pa.array(corrected)), sent, new)
-        return told.take(pa.array(np.cumsum(corrected) - 1, mask=~corrected))
+        return corrections.spread(told, corrected)
 
     def _told_causes(self, wanted: pa.Table, sent: pa.Table | None, new: pa.Table) -> pa.Array:
-        keys = [*self._by, START]
-        frame = frame_of(wanted.select(keys))
-        known = frame.with_columns(pl.lit(-1, pl.Int64).alias("revision"))
-        if sent is not None:
-            known = frame.join(
-                frame_of(sent.select([*keys, "revision"])), on=keys, how="left", nulls_equal=True, maintain_order="left"
-            )
-        fresh = new.filter(new[IS_APART]).select([*keys, corrections.CAUSE])
-        came = frame.join(frame_of(fresh), on=keys, how="left", nulls_equal=True, maintain_order="left")
+        fresh = frame_of(new.filter(new[IS_APART]).select([*self._key, corrections.CAUSE]))
+        came = frame_of(wanted.select(self._key)).join(fresh, on=self._key, how="left", nulls_equal=True, maintain_order="left")
         positions = came[corrections.CAUSE].to_arrow(compat_level=pl.CompatLevel.oldest())
-        return corrections.causes(wanted, known["revision"].fill_null(-1).to_numpy(), positions)
+        return corrections.causes(wanted, corrections.revisions(sent, wanted, self._key), positions)
 
     def _told(self, partials: pa.Table) -> dict[str, Any]:
         told: dict[str, Any] = {"revision": column(partials, corrections.LATE)}

@@ -14,6 +14,8 @@ from typing import Literal, Protocol
 
 import pyarrow as pa
 
+from penstock.core.time import NEVER
+
 Fates = Counter[str]  # "on time", "diverted", "ignored", "filtered", "passed", "dead", "implausible", …
 
 
@@ -35,6 +37,10 @@ class State:
     def ticked(self, every: int) -> bool:
         """Whether it is time again for what is shown every so often."""
         return crossed(self.clock, every)
+
+    def before(self, port: int = 0) -> int:
+        """What a port's frontier was in the epoch before."""
+        return self.frontiers[port] if self.frontiers else NEVER
 
     def slots(self, table: str) -> list[int]:
         return sorted(self.runs_of.get(table, {}))

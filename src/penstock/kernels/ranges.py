@@ -71,7 +71,9 @@ def _sums(part: Part, source: Ranges) -> Sequence[Numbers]:
     if part.kind == "true":
         return [_differences(_ones(values.fill_null(False)), source)]
     if part.floating:
-        return [folded(values.cast(pa.float64()).fill_null(0.0).to_numpy(zero_copy_only=False), source, np.add, 0.0)]
+        return [
+            folded(values.cast(pa.float64()).fill_null(0.0).to_numpy(zero_copy_only=False), source.begin, source.end, np.add, 0.0)
+        ]
     addends = exact.addends(values) if part.kind == "sum" else exact.square_addends(values)
     limbs = [_differences(one, source) for one in addends]
     return limbs if len(limbs) > 1 else exact.split(limbs[0], part.width)
@@ -95,7 +97,7 @@ def _extremes(part: Part, sources: Sequence[Ranges], count: int) -> pa.Array:
         values = column(source.rows, part.column).cast(t)
         known[source.of] += _counts(values, source)
         plain = values.fill_null(nothing).to_numpy(zero_copy_only=False) + dtype.type(0)  # -0.0 is 0.0
-        out[source.of] = fold(out[source.of], folded(plain, source, fold, nothing))
+        out[source.of] = fold(out[source.of], folded(plain, source.begin, source.end, fold, nothing))
     return as_type(pa.array(out, t, mask=known == 0), part.type)
 
 
@@ -121,15 +123,15 @@ def _differences(values: Longs, source: Ranges) -> Longs:
     return np.asarray(total[source.end] - total[source.begin])
 
 
-def folded(values: Numbers, source: Ranges, fold: Fold, nothing: Any) -> Numbers:
-    """The values of each range folded; `nothing` changes no value."""
-    if int(np.sum(source.end - source.begin)) < _SHORT * len(values):
-        return _one_by_one(values, source, fold, nothing)
-    return _from_halves(values, source.begin, source.end - 1, fold, nothing)
+def folded(values: Numbers, begin: Longs, end: Longs, fold: Fold, nothing: Any) -> Numbers:
+    """The values of each range begin … end - 1 folded; `nothing` changes no value."""
+    if int(np.sum(end - begin)) < _SHORT * len(values):
+        return _one_by_one(values, begin, end, fold, nothing)
+    return _from_halves(values, begin, end - 1, fold, nothing)
 
 
-def _one_by_one(values: Numbers, source: Ranges, fold: Any, nothing: Any) -> Numbers:
-    edges = np.stack([source.begin, source.end], 1).ravel()
+def _one_by_one(values: Numbers, begin: Longs, end: Longs, fold: Any, nothing: Any) -> Numbers:
+    edges = np.stack([begin, end], 1).ravel()
     return np.asarray(fold.reduceat(np.append(values, values.dtype.type(nothing)), edges)[::2])
 
 

@@ -93,7 +93,7 @@ class KeptKernel(RunningKernel):
 
     def step(self, state: State, rows: Sequence[pa.Table | None], frontiers: Sequence[int]) -> Stepped:
         new = self._fragments.together([rows[0]] if rows[0] is not None else [])
-        stretch = Stretch(state.frontiers[0] if state.frontiers else NEVER, frontiers[0])
+        stretch = Stretch(state.before(), frontiers[0])
         silent = self._state.concerned(state, new, stretch, [2 * self._keep])
         looked = self._state.look(state, new, stretch, distinct([silent, numbers(new, HASH)]))
         changes = self._state.changes(state, new, looked, stretch)

@@ -8,8 +8,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.core.change import POSITION, TIME
-from penstock.kernels.bags import GROUP, LOW, Bag, Longs, by_group, codes, ends, firsts, ordered, plain, ranks
-from penstock.kernels.tables import as_type, column, numbers
+from penstock.kernels.bags import GROUP, LOW, Bag, Longs, by_group, codes, ends, firsts, ordered, ranks
+from penstock.kernels.tables import as_type, column, numbers, plain
 
 VALUE, BY = "value", "by"
 

@@ -17,16 +17,15 @@ from penstock.core.change import HASH, POSITION, TIME, WATERMARK
 from penstock.core.position import window_positions
 from penstock.core.time import NEVER, micros
 from penstock.kernels import corrections
-from penstock.kernels.aggregates import Aggregate
 from penstock.kernels.aggregation import frame_of
 from penstock.kernels.changes import SENT
 from penstock.kernels.filed import Filed
 from penstock.kernels.fragments import FIRST, Fragments, whole
-from penstock.kernels.judging import late_for_instant
+from penstock.kernels.judging import behind_their_watermark
 from penstock.kernels.port import Prepared, State, Stepped
 from penstock.kernels.session_state import END, Looked, SessionState, Stretch, distinct
-from penstock.kernels.tables import as_type, column, numbers
-from penstock.kernels.windows import START, Late
+from penstock.kernels.tables import as_type, column, numbers, travelling
+from penstock.kernels.windows import START, Changing
 
 Longs = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -56,15 +55,12 @@ class SessionKernel:
         self._state = SessionState(self._fragments, self._allowed, slot_us)
         values = [name for name in output_schema.names if name != "cause"]
         self._sent = Filed([*self._by, START], values, self._state.width, self._allowed)
-        made = [(TIME, pa.int64()), (WATERMARK, pa.int64()), (POSITION, pa.binary())]
-        self._nothing = pa.schema([*output_schema, *made]).empty_table()
+        self._nothing = travelling(output_schema).empty_table()
         self._due = [] if self._updates else [d for d in (self._fragments.gap, longest) if d is not None]
 
     def prepare(self, port: int, rows: pa.Table) -> Prepared:
         """Judges rows; those that count become fragments."""
-        behind = np.zeros(rows.num_rows, np.bool_)
-        if WATERMARK in rows.column_names:
-            behind = late_for_instant(numbers(rows, TIME), numbers(rows, WATERMARK))
+        behind = behind_their_watermark(rows)
         if not behind.any():
             return Prepared(self._shortened([self._of_rows(rows)]), None, +Counter({"on time": rows.num_rows}))
         corrects = np.zeros(rows.num_rows, np.bool_)
@@ -80,7 +76,7 @@ class SessionKernel:
 
     def step(self, state: State, rows: Sequence[pa.Table | None], frontiers: Sequence[int]) -> Stepped:
         new = self._shortened([rows[0]] if rows[0] is not None else [])
-        stretch = Stretch(state.frontiers[0] if state.frontiers else NEVER, frontiers[0])
+        stretch = Stretch(state.before(), frontiers[0])
         ticked = self._early is not None and state.ticked(self._early)
         looked = self._state.look(state, new, stretch, self._hashes(state, new, stretch, everything=ticked))
         changes = self._state.changes(state, new, looked, stretch)
@@ -101,7 +97,7 @@ class SessionKernel:
         return frontiers[0]
 
     def open_rows(self, state: State) -> pa.Table | None:
-        before, none = state.frontiers[0] if state.frontiers else NEVER, self._fragments.schema.empty_table()
+        before, none = state.before(), self._fragments.schema.empty_table()
         stretch = Stretch(before, before)
         looked = self._state.look(state, none, stretch, self._state.everything(state, none))
         return self._results(*self._chosen(looked, looked.sessions.ends > before))
@@ -149,8 +145,8 @@ class SessionKernel:
         """Which late rows came since a session was sent; all of its late rows where it is not known which they were: it was not
         sent when some came, or it was made of two."""
         total = numbers(partials, corrections.LATE)
-        told = np.flatnonzero(total > np.maximum(known, 0))
-        if not len(told):
+        told = total > np.maximum(known, 0)
+        if not told.any():
             return pa.nulls(len(total), corrections.TYPE)
         mine = looked.fresh & (looked.sessions.of >= 0)
         came = frame_of(looked.fragments.select([corrections.LATE, corrections.CAUSE]).filter(pa.array(mine)))
@@ -160,10 +156,8 @@ class SessionKernel:
         new = known[told] + found[corrections.LATE].fill_null(0).to_numpy()
         since = np.where(new == total[told], known[told], -1)
         positions = found[corrections.CAUSE].to_arrow(compat_level=pl.CompatLevel.oldest())
-        causes = corrections.causes(partials.take(pa.array(told)), since, positions)
-        at = np.full(len(total), -1)
-        at[told] = np.arange(len(told))
-        return causes.take(pa.array(at, mask=at < 0))
+        causes = corrections.causes(partials.filter(pa.array(told)), since, positions)
+        return corrections.spread(causes, told)
 
     def _there(self, looked: Looked) -> pa.Table:
         """Names and ends of all sessions."""
@@ -186,25 +180,13 @@ class SessionKernel:
         return pa.table(columns, schema=self._nothing.schema)
 
 
-class Definition(Protocol):
+class Definition(Changing, Protocol):
     """What a flow says of sessions."""
 
-    @property
-    def by(self) -> Sequence[str]: ...
     @property
     def gap(self) -> timedelta: ...
     @property
     def longest(self) -> timedelta | None: ...
-    @property
-    def aggregates(self) -> Sequence[Aggregate]: ...
-    @property
-    def late(self) -> Late: ...
-    @property
-    def allowed(self) -> timedelta: ...
-    @property
-    def emit(self) -> Literal["final", "updates"]: ...
-    @property
-    def early(self) -> timedelta | None: ...
 
 
 def build(session: Definition, inputs: Sequence[pa.Schema], output: pa.Schema) -> SessionKernel:

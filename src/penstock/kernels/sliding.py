@@ -19,7 +19,7 @@ from penstock.kernels.aggregation import Aggregation
 from penstock.kernels.keyed import Late, judge_instants, placed
 from penstock.kernels.looking_back import Looked, look_back
 from penstock.kernels.port import Changes, Prepared, State, Stepped
-from penstock.kernels.tables import as_type, by_slot, numbers, sorted_by_hash
+from penstock.kernels.tables import as_type, by_slot, numbers, sorted_by_hash, travelling
 from penstock.kernels.waiting_rows import WaitingRows
 
 MEMORY = "memory"
@@ -51,7 +51,7 @@ class SlidingKernel:
         self._placed = placed(input_schema)
         self._remembered = list(dict.fromkeys([*by, *self._over.columns, TIME, HASH]))
         self._output = output_schema
-        self._schema = pa.schema([*output_schema, (TIME, pa.int64()), (WATERMARK, pa.int64()), (POSITION, pa.binary())])
+        self._schema = travelling(output_schema)
 
     def prepare(self, port: int, rows: pa.Table) -> Prepared:
         """Judges rows; those on time go on and are never judged again."""

@@ -6,8 +6,9 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from penstock.core.change import HASH, TIME
+from penstock.core.change import HASH, POSITION, TIME, WATERMARK
 
 
 def column(table: pa.Table, name: str) -> pa.Array:
@@ -42,6 +43,19 @@ def by_slot(table: pa.Table, width: int) -> dict[int, pa.Table]:
     ordered, slots = table.take(pa.array(order)), slots[order]
     at = np.flatnonzero(np.diff(slots, prepend=slots[0] - 1)).tolist()
     return {int(slots[a]): ordered.slice(a, b - a) for a, b in zip(at, [*at[1:], len(slots)], strict=True)}
+
+
+def travelling(schema: pa.Schema, *more: tuple[str, pa.DataType], placed: bool = True) -> pa.Schema:
+    """The schema of a step's rows on their way to others: its own columns, TIME, WATERMARK and, if placed, POSITION."""
+    place = [(POSITION, pa.binary())] if placed else []
+    return pa.schema([*schema, (TIME, pa.int64()), (WATERMARK, pa.int64()), *place, *more])
+
+
+def plain(values: Any) -> Any:
+    """Values as they are told apart and compared: -0.0 is 0.0, and NaN is NaN whatever its bits."""
+    if not pa.types.is_floating(values.type):
+        return values
+    return pc.if_else(pc.is_nan(values), pa.scalar(np.nan, values.type), pc.add(values, pa.scalar(0.0, values.type)))
 
 
 def stored(frame: pl.DataFrame, schema: pa.Schema) -> pa.Table:

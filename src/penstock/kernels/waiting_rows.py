@@ -12,7 +12,6 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.core.change import TIME
-from penstock.core.time import NEVER
 from penstock.kernels.port import Changes, State
 from penstock.kernels.tables import numbers
 from penstock.kernels.windows import by_start
@@ -32,7 +31,7 @@ class WaitingRows:
 
     def advance(self, state: State, new: pa.Table | None, now: int, changes: Changes) -> list[pa.Table]:
         """The rows that are due at this frontier and were not at the one before; new rows that are not are put to wait."""
-        before = state.frontiers[0] if state.frontiers else NEVER
+        before = state.before()
         due, moved = [], []
         for level, slot in self._reached(state, now):
             for run in state.runs(self._tables[level], slot):

@@ -1,7 +1,8 @@
 """Fixed windows that are sent once, when the frontier reaches their end: partial results where the rows are, folded per bucket."""
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from datetime import timedelta
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -16,12 +17,29 @@ from penstock.kernels.aggregation import Aggregation
 from penstock.kernels.judging import Verdicts, judge_windows
 from penstock.kernels.layouts import Layout
 from penstock.kernels.port import Changes, Prepared, State, Stepped
-from penstock.kernels.tables import as_type, column, numbers
+from penstock.kernels.tables import as_type, column, numbers, travelling
 
 Late = Literal["divert", "ignore", "correct"]
 
 OPEN = "open"
 START = "__start"
+
+
+class Changing(Protocol):
+    """What a flow says of late rows and of when results are sent."""
+
+    @property
+    def by(self) -> Sequence[str]: ...
+    @property
+    def aggregates(self) -> Sequence[Aggregate]: ...
+    @property
+    def late(self) -> Late: ...
+    @property
+    def allowed(self) -> timedelta: ...
+    @property
+    def emit(self) -> Literal["final", "updates"]: ...
+    @property
+    def early(self) -> timedelta | None: ...
 
 
 class WindowKernel:
@@ -48,7 +66,7 @@ class WindowKernel:
         self.needs_position: bool | Literal["late"] = self._aggregation.needs_position
         keys = [input_schema.field(name).with_nullable(True) for name in by] + [pa.field(START, pa.int64())]
         self._partials = pa.schema([*keys, *self._aggregation.fields, pa.field(HASH, pa.uint64())])
-        self._results_schema = pa.schema([*output_schema, (TIME, pa.int64()), (WATERMARK, pa.int64()), (POSITION, pa.binary())])
+        self._results_schema = travelling(output_schema)
 
     def prepare(self, port: int, rows: pa.Table) -> Prepared:
         """Judges rows and adds up those that count, by key and window."""

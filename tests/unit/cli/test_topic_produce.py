@@ -10,7 +10,6 @@ import socket
 import struct
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -21,6 +20,7 @@ from penstock.cli.topic_produce import listening_socket
 from penstock.errors import BadInput, NotFound
 from penstock.log.consumer import records
 from penstock.log.open import open_log
+from waiting import until
 
 COMMAND = [sys.executable, "-c", "from penstock.cli.main import main; main()", "topic"]
 
@@ -66,13 +66,6 @@ def values(home: Path, topic: str) -> list[int]:
         return []
 
 
-def wait_for(what: Callable[[], bool], seconds: float = 120) -> None:
-    deadline = time.monotonic() + seconds
-    while not what():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.01)
-
-
 def line(n: int) -> bytes:
     return b'{"n": %d}\n' % n
 
@@ -83,7 +76,7 @@ def test_rows_of_a_slow_pipe_are_in_the_log_while_it_is_still_open(start: Start,
     for n in range(3):
         process.stdin.write(line(n))
         process.stdin.flush()
-        wait_for(lambda n=n: values(home, "t") == list(range(n + 1)))  # type: ignore[misc]
+        assert until(lambda n=n: values(home, "t") == list(range(n + 1)))  # type: ignore[misc]
     process.stdin.close()
     assert process.wait(120) == 0
 
@@ -94,7 +87,7 @@ def test_an_interrupt_writes_what_was_accepted_and_says_how_much(start: Start, h
     assert process.stderr
     process.stdin.write(line(0) + line(1) + b'{"n": ')
     process.stdin.flush()
-    wait_for(lambda: values(home, "t") == [0, 1])
+    assert until(lambda: values(home, "t") == [0, 1])
     process.send_signal(signal.SIGINT)
     assert process.wait(120) == 130
     assert process.stderr.read().decode() == "interrupted: produced 2 rows to t (1 partition) · 0 rejected\n"
@@ -114,11 +107,11 @@ def test_a_socket_takes_lines_of_several_connections_at_once_until_interrupted(s
     with socket.create_connection(address) as a, socket.create_connection(address) as b:
         a.sendall(line(1) + b'{"n"')
         b.sendall(line(2))
-        wait_for(lambda: sorted(values(home, "t")) == [1, 2])
+        assert until(lambda: sorted(values(home, "t")) == [1, 2])
         a.sendall(b": 3}\nnonsense\n")
         b.sendall(b'{"n": 4}')
         b.shutdown(socket.SHUT_WR)
-        wait_for(lambda: sorted(values(home, "t")) == [1, 2, 3, 4])
+        assert until(lambda: sorted(values(home, "t")) == [1, 2, 3, 4])
         peer = "{}:{}".format(*a.getsockname())
     process.send_signal(signal.SIGINT)
     assert process.wait(120) == 0

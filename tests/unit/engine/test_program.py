@@ -137,3 +137,16 @@ def test_a_join_leaves_positions_out_where_nobody_reads_them() -> None:
         "joined": True,
         "again": True,
     }
+
+
+def test_a_flow_with_an_aggregate_of_its_own_is_the_same_flow_in_the_next_process() -> None:
+    def made() -> Program:
+        flow = Flow("own")
+        product = agg.own("val", init=lambda: 1, add=lambda state, rows: state, merge=lambda a, b: a * b, type="long")
+        stream(flow).window(Tumbling("1 minute"), by="key").agg(product=product, name="products").view("products")
+        return program(flow)
+
+    first, second = made(), made()
+    kept = [p.plan.step("products").definition.aggregates[0].options for p in (first, second)]  # type: ignore[union-attr]
+    assert kept[0] != kept[1], "the functions are others"
+    assert first.fingerprint() == second.fingerprint()

@@ -15,6 +15,7 @@ import pyarrow as pa
 from penstock.core.change import POSITION, TIME, WATERMARK
 from penstock.core.position import Position
 from penstock.core.time import FOREVER, NEVER, micros
+from penstock.flow.plan import Aggregate as Agg
 from penstock.kernels.memory import MemoryRunner
 from penstock.kernels.port import Kernel
 
@@ -39,16 +40,6 @@ class Row(NamedTuple):
     @property
     def on_time(self) -> bool:
         return self.t >= self.W
-
-
-@dataclass(frozen=True)
-class Agg:
-    name: str
-    function: Any
-    column: str | None
-    type: pa.DataType
-    others: tuple[str, ...] = ()
-    options: tuple[Any, ...] = ()
 
 
 @dataclass(frozen=True)

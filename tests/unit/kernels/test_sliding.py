@@ -18,7 +18,6 @@ from penstock.core.time import FOREVER, NEVER, moment
 from penstock.flow import plan
 from penstock.kernels import keyed, members, ranges
 from penstock.kernels.families import kernel_of
-from penstock.kernels.looking_back import Ranges
 from penstock.kernels.memory import MemoryRunner
 from penstock.kernels.port import State
 from penstock.kernels.sliding import MEMORY, SlidingKernel
@@ -260,5 +259,5 @@ def test_ranges_are_folded_whatever_blocks_they_cross(fold: Any, short: int, mon
         begin = np.sort(rng.integers(0, n, 200))
         end = begin + 1 + rng.integers(0, n - begin)
         nothing = {np.add: 0, np.minimum: 99, np.maximum: -99}[fold]
-        found = ranges.folded(values, Ranges(pa.table({}), begin, begin, end), fold, nothing)
+        found = ranges.folded(values, begin, end, fold, nothing)
         assert found.tolist() == [fold.reduce(values[a:b]) for a, b in zip(begin, end, strict=True)]

@@ -1,7 +1,6 @@
 """Tumbling windows: what comes out, when, and of which type."""
 
 import math
-from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
@@ -12,20 +11,14 @@ import pytest
 from penstock.core.change import HASH, POSITION, TIME, WATERMARK
 from penstock.core.time import FOREVER, NEVER
 from penstock.errors import BadRow
+from penstock.flow.plan import Aggregate as Agg
 from penstock.kernels.layouts import Spaced
 from penstock.kernels.memory import MemoryRunner
+from penstock.kernels.panes import PaneKernel
 from penstock.kernels.port import State
 from penstock.kernels.windows import WindowKernel
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
-
-
-@dataclass(frozen=True)
-class Agg:
-    name: str
-    function: Any
-    column: str | None
-    type: pa.DataType
 
 
 def kernel(
@@ -171,3 +164,13 @@ def test_an_epoch_adds_one_sorted_run_to_each_window_it_touched() -> None:
         hashes = run[HASH].to_pylist()
         assert hashes == sorted(hashes)
     assert stepped.rows.num_rows == 20
+
+
+@pytest.mark.parametrize("overlap", [1, 2, 6, 60])
+def test_however_much_windows_overlap_a_row_is_added_up_once(overlap: int) -> None:
+    rows = pa.table({"k": ["a", "b"] * 300, TIME: pa.array(range(600), pa.int64())})
+    output = pa.schema([("k", pa.string()), ("window_start", TIMESTAMP), ("window_end", TIMESTAMP), ("n", pa.int64())])
+    layout = Spaced(overlap * 10, 10)
+    made = PaneKernel(["k"], layout, [Agg("n", "count", None, pa.int64())], "ignore", rows.schema, output)
+    partials = made.prepare(0, rows).rows
+    assert partials.num_rows == 2 * 60, "one partial result for each key and pane"
