@@ -17,4 +17,5 @@ TIME = "__t"  # int64: the row's event time in microseconds
 WATERMARK = "__w"  # int64: W(r); NEVER once the row is judged or derived
 POSITION = "__pos"  # binary: where the row comes from; compares as the order of ties
 HASH = "__h"  # uint64: hash of the key of the step that the row goes to
-OP = "__op"  # int8: only in updating streams
+OP = "__op"  # int8: only in updating streams, and in versions of tables
+APPENDED = "__app"  # int64: when the log took the row; only where a step below looks at it

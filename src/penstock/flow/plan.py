@@ -44,6 +44,24 @@ class ClockFix:
 
 
 @dataclass(frozen=True)
+class Static:
+    """Rows that are there from the beginning and never change: a file, or rows written in the flow."""
+
+    path: str | None
+    rows: tuple[tuple[Any, ...], ...] = ()  # in the order of the declared columns
+
+
+@dataclass(frozen=True)
+class Versions:
+    """How records say what becomes of the rows of a table: each is a version of the row that its key names."""
+
+    key: tuple[str, ...]
+    form: Literal["detect", "rows", "debezium"] = "detect"  # of a record; detect: envelopes are told from rows one by one
+    op: str | None = None  # the column that says whether a row is put in or taken out
+    static: Static | None = None  # not a topic at all
+
+
+@dataclass(frozen=True)
 class Source:
     topic: str
     time: str | None  # None: the record's own event time, unless `append` or `clock` says otherwise
@@ -55,6 +73,8 @@ class Source:
     append_time: str | None = None  # a column it makes: the append time
     delay: timedelta | None = None  # read to its end, time has come to the clock less this
     clock: ClockFix | None = None
+    versions: Versions | None = None  # it is read as a table: rows carry OP, and watermarks move by marks alone
+    appended: bool = False  # rows carry their append time, for steps that look at it
 
     @property
     def reads(self) -> tuple[str, ...]:
@@ -70,6 +90,13 @@ class Source:
 
 @dataclass(frozen=True)
 class Where:
+    condition: Expression
+
+
+@dataclass(frozen=True)
+class Hidden:
+    """Versions for which the condition does not hold become deletes: the row is not in the table then."""
+
     condition: Expression
 
 
@@ -219,10 +246,67 @@ class Join:
     right: tuple[tuple[str, str], ...]  # output name -> name on the right side, without `on`
 
 
+@dataclass(frozen=True)
+class Latest:
+    """The current row of each key: the greatest (time, position), or (order, time, position); deletes are remembered."""
+
+    family: ClassVar[str] = "latest"
+    late: ClassVar[str] = "none"
+
+    by: tuple[str, ...]
+    order: str | None = None  # a column that goes before the time
+    by_position: bool = False  # position alone: where records know their place in the database they come from
+
+
+@dataclass(frozen=True)
+class Enrich:
+    """Each row with the version of a table that was valid at its time; the second input gives versions."""
+
+    family: ClassVar[str] = "enrich"
+    late: ClassVar[str] = "none"
+
+    on: tuple[str, ...]
+    key: tuple[str, ...]  # the columns of the table, in the order of `on`
+    how: Literal["left", "inner"]
+    as_of: Literal["event", "now"]
+    right: tuple[tuple[str, str], ...]  # output name -> column of the table
+    correct: bool = False  # answers change when a version comes late, up to `allowed`
+    allowed: timedelta = timedelta()
+    wait: timedelta | None = None
+    history: timedelta | None = None  # None: for ever
+    version: tuple[str, str] | None = None  # columns that tell the time and the place of the version that was used
+
+
+@dataclass(frozen=True)
+class TableJoin:
+    """The rows of two tables with equal `on`, as they are now."""
+
+    family: ClassVar[str] = "table-join"
+    late: ClassVar[str] = "none"
+
+    on: tuple[str, ...]
+    how: Literal["inner", "left", "right", "full", "semi", "anti"]
+    right: tuple[tuple[str, str], ...]  # output name -> name on the right side, without `on`
+    keys: tuple[tuple[str, ...], tuple[str, ...]]  # what names a row of either side; () = its position
+    key: tuple[str, ...]  # what names a row of the output; () = its position
+
+
+@dataclass(frozen=True)
+class Grouping:
+    """Aggregates over the current rows of a table."""
+
+    family: ClassVar[str] = "grouping"
+    late: ClassVar[str] = "none"
+
+    by: tuple[str, ...]
+    aggregates: tuple[Aggregate, ...]
+    key: tuple[str, ...]  # what names a row of the table; () = its position
+
+
 # Steps with state; their `family` names the kernels that run them.
-Aggregating = Window | Session | Count | Sliding | Running
-Keyed = Aggregating | Last | Join
-Definition = Source | Where | Select | MapArrow | Union | LateRows | Keyed
+Aggregating = Window | Session | Count | Sliding | Running | Grouping
+Keyed = Aggregating | Last | Join | Latest | Enrich | TableJoin
+Definition = Source | Where | Hidden | Select | MapArrow | Union | LateRows | Keyed
 
 
 @dataclass(frozen=True)

@@ -33,6 +33,7 @@ class State:
     runs_of: Mapping[str, Mapping[int, Sequence[Callable[[], pa.Table]]]] = field(default_factory=dict)
     frontiers: tuple[int, ...] = ()  # what the ports' frontiers were in the epoch before; () at the start
     clock: tuple[int, int] = (0, 0)  # when the epoch before and this one were opened, for what is shown early and promised nowhere
+    answered: int = NEVER  # the mark that this step's answers left on its table: newest answered time of the epochs before + 1
 
     def ticked(self, every: int) -> bool:
         """Whether it is time again for what is shown every so often."""
@@ -70,6 +71,7 @@ class Stepped:
     changes: Changes
     fates: Fates = field(default_factory=Counter)
     more: Iterable[pa.Table] = ()  # rows too many to be held at once: made while they are taken, which happens once
+    answered: int = NEVER  # the newest time of a row that was answered, + 1; NEVER where none was
 
 
 class Kernel(Protocol):

@@ -15,6 +15,7 @@ Durability = Literal["fsync", "os", "memory"]
 # System columns of a stored batch, beside the columns of the schema (typed topics) or VALUE (raw topics).
 VALUE = "value"  # binary: the record of a raw topic
 KEY = "__key"  # binary, may be null; left out where all are
+OPS = "__op"  # int8 as core.change.Op, null = put in; left out where nothing is taken out; a raw record without value is a delete
 HEADERS = "__headers"  # map<string, binary>; left out where there are none
 EVENT_TIME = "__time"  # timestamp: event time; only where the topic's time is not a column of the batch
 ORIGIN = "__pos"  # binary: the position a flow gave the row; only in topics written by a flow
