@@ -92,7 +92,7 @@ def _meaning(step: Step) -> str:
     if isinstance(definition, MapArrow):
         return "map_arrow"
     if isinstance(definition, Source):
-        other = [definition.append or None, definition.append_time, definition.clock]
+        other = [definition.append or None, definition.append_time, definition.clock, definition.versions]
         return " ".join(map(str, ["stream", definition.topic, definition.time, definition.lateness, *filter(None, other)]))
     return _ADDRESS.sub("", repr(definition))
 

@@ -83,7 +83,7 @@ class Runtime:
 
     def _facts(self, name: str) -> TopicFacts:
         spec = self.log.topic(name).spec
-        return TopicFacts(written_by_flow=spec.writer is not None, time=spec.time, schema=spec.schema)
+        return TopicFacts(spec.writer is not None, spec.time, spec.schema, spec.changelog)
 
     def driver(self, plan: Plan, buckets: int | None = None, threaded: bool = True) -> Driver:
         storage = LocalStorage(str(self.home / "flows" / plan.flow))

@@ -26,10 +26,10 @@ from penstock.engine.reading import ADDRESS, PIECE, Dead, Range, late_positioned
 from penstock.engine.staging import Pile
 from penstock.engine.state import CARRIED, Merging, StateWriter, apply_changes, load_state, read_run
 from penstock.errors import BadFlow, PenstockError
-from penstock.flow.plan import MapArrow, Select, Step, Union, Where
+from penstock.flow.plan import Hidden, MapArrow, Select, Step, Union, Where
 from penstock.kernels.expressions import compile as polars_of
 from penstock.kernels.port import Changes, Fates
-from penstock.kernels.rowwise import as_input, keep_where
+from penstock.kernels.rowwise import as_input, hide_where_not, keep_where
 from penstock.log.codec import encode_json
 from penstock.log.port import Log
 from penstock.storage.port import Storage
@@ -195,6 +195,8 @@ def row_by_row(step: Step, rows: pa.Table) -> pa.Table | None:
     match step.definition:
         case Where(condition) if condition.tree is not None:
             return keep_where(rows, evaluate(rows, [polars_of(condition.tree)])[0])[0]
+        case Hidden(condition) if condition.tree is not None:
+            return hide_where_not(rows, evaluate(rows, [polars_of(condition.tree)])[0])
         case Select() if not needs_sql(step):
             return project(step, rows)
         case MapArrow(function):

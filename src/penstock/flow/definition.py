@@ -20,6 +20,7 @@ class Known:
     view_key: tuple[str, ...] = ()  # the columns that name a row; () = its position
     topic_key: tuple[str, ...] = ()  # the columns of a record's key
     inputs: "tuple[Known, ...]" = ()
+    versions: "Known | None" = None  # of a table: the step that gives its versions, for joins as of a time
 
     @property
     def step(self) -> Step:
@@ -38,7 +39,11 @@ class Definition(Protocol):
     """A verb as a value. One for each kind of step; it lives in its family's file."""
 
     kind: ClassVar[str]  # the first word of the step's name
-    takes_updates: ClassVar[bool]  # may stand below an updating step
+
+    @property
+    def takes_updates(self) -> bool:
+        """It may stand below an updating step."""
+        ...
 
     @property
     def judges(self) -> bool:

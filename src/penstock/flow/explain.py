@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from penstock.core.expression import Expression
 from penstock.core.time import duration_text
 from penstock.flow import plan
+from penstock.flow.explain_tables import tables, versions
 from penstock.flow.rows import is_passed_on
 
 
@@ -49,7 +50,9 @@ def _facts(step: plan.Step) -> Iterator[tuple[str, str]]:
                     yield "makes", f"{name} = {e.text}  [{_where_it_runs(e)}]"
         case plan.MapArrow(function):
             yield "calls", f"{getattr(function, '__qualname__', repr(function))}  [python]"
-        case plan.Window() | plan.Session() | plan.Count() | plan.Sliding() | plan.Running() as keyed:
+        case plan.Hidden(condition):
+            yield "keeps", f"{condition.text}, else deleted  [{_where_it_runs(condition)}]"
+        case plan.Window() | plan.Session() | plan.Count() | plan.Sliding() | plan.Running() | plan.Grouping() as keyed:
             yield from _aggregating(keyed)
         case plan.Last(size):
             yield "keeps", f"rows with time > watermark - {duration_text(size)}"
@@ -57,6 +60,8 @@ def _facts(step: plan.Step) -> Iterator[tuple[str, str]]:
             yield "on", f"{', '.join(join.on)}, {join.how}"
             yield "within", f"{duration_text(join.lo)} to {duration_text(join.hi)}"
             yield "judges", f"time ≥ watermark; late rows: {join.late}"
+        case plan.Latest() | plan.Enrich() | plan.TableJoin() as table:
+            yield from tables(table)
         case plan.LateRows(port):
             yield "takes", f"the late rows of its input {port + 1}" if port else "the late rows"
         case plan.Union():
@@ -69,7 +74,7 @@ def _aggregating(step: plan.Aggregating) -> Iterator[tuple[str, str]]:
     for a in step.aggregates:
         given = ", ".join([*a.columns, *map(str, a.options)]) or "*"
         yield "makes", f"{a.name} = {a.function}({given})"
-    if isinstance(step, plan.Running):
+    if isinstance(step, plan.Running | plan.Grouping):
         return
     rule = "window_end > watermark" if isinstance(step, plan.Window) else "time ≥ watermark"
     allowed = f" up to {duration_text(step.allowed)}" if isinstance(step, plan.Window | plan.Session) and step.allowed else ""
@@ -95,6 +100,8 @@ def _extent(step: plan.Aggregating) -> Iterator[tuple[str, str]]:
             yield "size", f"{rows:,} rows"
         case plan.Sliding(_, size):
             yield "size", f"{duration_text(size)} before each row"
+        case plan.Grouping():
+            yield "over", "the current rows"
         case plan.Running(_, _, keep):
             yield "over", f"all rows; a key goes when it was silent for {duration_text(keep)}" if keep else "all rows"
 
@@ -108,6 +115,8 @@ def _source(source: plan.Source) -> Iterator[tuple[str, str]]:
         yield "delay", f"{duration_text(source.delay)} behind the clock, when read to its end"
     if source.key:
         yield "key", ", ".join(source.key)
+    if source.versions:
+        yield from versions(source.versions)
 
 
 def _time(source: plan.Source) -> str:
@@ -123,12 +132,20 @@ def _where_it_runs(e: Expression) -> str:
 
 
 def _kind(definition: plan.Definition) -> str:
-    names = {plan.Source: "stream", plan.MapArrow: "map", plan.LateRows: "late rows"}
+    names = {plan.MapArrow: "map", plan.LateRows: "late rows", plan.TableJoin: "join of tables", plan.Grouping: "running"}
+    if isinstance(definition, plan.Source):
+        return _source_kind(definition)
     if isinstance(definition, plan.Window):
         return _window_kind(definition.layout)
     if isinstance(definition, plan.Session | plan.Count | plan.Sliding):
         return f"{type(definition).__name__.lower()} window"
     return names.get(type(definition), type(definition).__name__.lower())
+
+
+def _source_kind(source: plan.Source) -> str:
+    if source.versions is None:
+        return "stream"
+    return "static" if source.versions.static else "versions"
 
 
 def _window_kind(layout: plan.Spaced | plan.Calendar) -> str:

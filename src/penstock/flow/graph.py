@@ -1,9 +1,10 @@
 """The graph that a flow is: nodes in the order they were written, and what they are written to."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import Literal
+from pathlib import Path
+from typing import Any, Literal
 
 import pyarrow as pa
 
@@ -16,6 +17,7 @@ from penstock.flow.place import Place
 from penstock.flow.plan import ClockFix, Origin
 from penstock.flow.sources import StreamDefinition
 from penstock.flow.stream import Stream
+from penstock.flow.tables import Form, StaticDefinition, TableDefinition, static_name, static_of
 
 
 @dataclass(frozen=True)
@@ -75,17 +77,57 @@ class FlowGraph:
             )
             return Stream(self, self._source(definition, name))
 
-    def _source(self, definition: StreamDefinition, name: str | None) -> Node:
+    def table(
+        self,
+        topic: str,
+        schema: str | Schema | pa.Schema | type,
+        *,
+        key: str | Iterable[str],
+        time: str | None = None,
+        changes: Form = "detect",
+        op: str | None = None,
+        name: str | None = None,
+    ) -> Stream:
+        """A topic of changes as a table: the current row of every key.
+
+        `key` names the columns that tell rows apart; a newer record replaces the row of its key, a delete takes it out. `time`
+        names the column from which on a version is valid (else the append time): older never overwrites newer. Records are rows,
+        or Debezium's envelopes, which are recognised; `changes="rows"` or `"debezium"` settles it. `op` names a column that says
+        insert, update or delete. A topic that a flow writes with changing rows is read like this too."""
+        with self.here().located():
+            if changes not in ("detect", "rows", "debezium"):
+                self.here().refuse(f"changes={changes!r} is not known", hint='use "rows" or "debezium"')
+            definition = TableDefinition(check_name(topic), Schema.of(schema), columns_of(key), time, changes, op)
+            return Stream(self, self._source(definition, name))
+
+    def static(
+        self,
+        rows: str | Path | Iterable[Mapping[str, Any]],
+        schema: str | Schema | pa.Schema | type,
+        *,
+        key: str | Iterable[str],
+        name: str | None = None,
+    ) -> Stream:
+        """A table that never changes: a CSV, Parquet or JSON lines file (`"countries.csv"`), or rows as dicts. It is read once,
+        when the flow first runs, before anything else."""
+        with self.here().located():
+            declared = Schema.of(schema)
+            called = static_name(rows, name)
+            definition = StaticDefinition(called, static_of(rows, declared), declared, columns_of(key))
+            return Stream(self, self._source(definition, None))
+
+    def _source(self, definition: StreamDefinition | TableDefinition | StaticDefinition, name: str | None) -> Node:
         """One source for a topic, however often it is asked for under the same settings."""
+        what = "table" if isinstance(definition, StaticDefinition) else "topic"
         for node in self.nodes:
-            same = isinstance(node.definition, StreamDefinition) and node.definition.topic == definition.topic
+            same = isinstance(node.definition, type(definition)) and node.definition.called == definition.called
             if not same or self.names.get(node) != name:
                 continue
             if node.definition != definition:
                 self.here().refuse(
-                    f"topic {definition.topic!r} is read twice, under different settings",
+                    f"{what} {definition.called!r} is read twice, under different settings",
                     f"the other one: {node.origin}",
-                    hint="use the first stream again, or name= this one",
+                    hint="use the first one again, or name= this one",
                 )
             return node
         return self.add(definition, (), name)

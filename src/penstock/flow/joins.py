@@ -1,6 +1,5 @@
 """Joins of two streams within a time bound."""
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -9,11 +8,13 @@ from typing import ClassVar, Literal
 import pyarrow as pa
 
 from penstock.core import time
-from penstock.core.schema import Schema, type_text
+from penstock.core.schema import Schema
 from penstock.errors import BadTime
 from penstock.flow import plan
 from penstock.flow.definition import Known
-from penstock.flow.place import At, find
+from penstock.flow.matching import meeting_columns, right_names
+from penstock.flow.place import At
+from penstock.flow.table_joins import table_join
 
 How = Literal["inner", "left"]
 Within = str | timedelta | tuple[str | timedelta, str | timedelta]
@@ -29,8 +30,15 @@ class JoinDefinition:
     late: plan.Late
 
     kind: ClassVar[str] = "join"
-    judges: ClassVar[bool] = True
-    takes_updates: ClassVar[bool] = False
+
+    @property
+    def judges(self) -> bool:
+        """Tables are joined as they are now, whatever the time."""
+        return self.within is not None
+
+    @property
+    def takes_updates(self) -> bool:
+        return self.within is None
 
     @property
     def by(self) -> tuple[str, ...]:
@@ -39,10 +47,12 @@ class JoinDefinition:
     def resolve(self, at: At, inputs: Sequence[Known]) -> Known:
         left, right = inputs
         doing = f"join {left.label} with {right.label}"
+        if self.within is None and (left.step.updating or right.step.updating):
+            return table_join(at, left, right, self.on, self.how, doing)
         if self.within is None:
             at.refuse(f"cannot {doing}: no time bound", hint='say how far apart two rows may be, e.g. within="30 minutes"')
-        on = _on(self.on, left, right, at, doing)
-        names = _right_names(on, left, right, at)
+        on = meeting_columns(self.on, left, right, at, doing)
+        names = right_names(on, left, right, at)
         left_names = [n for n in left.schema.names if n not in on]
         clash = f"select other names on one side before the join, e.g. {right.label}.select(…)"
         at.new_columns([*on, *left_names, *(new for new, _ in names)], doing, hint=clash)
@@ -73,31 +83,6 @@ def bounds(within: Within | None) -> tuple[timedelta, timedelta] | None:
             hint='write it like ("-5 minutes", "30 minutes")',
         )
     return lo, hi
-
-
-def _on(names: Sequence[str], left: Known, right: Known, at: At, doing: str) -> tuple[str, ...]:
-    if not names:
-        at.refuse(f"cannot {doing}: no column to join on", hint='name it, e.g. on="order_id"')
-    on = at.columns(names, left.schema, f"{doing}: {left.label} lacks a column of `on`")
-    for name in on:
-        if at.column(name, right.schema, f"{doing}: {right.label} lacks a column of `on`") != name:
-            other = find(name, right.schema.names)
-            at.refuse(f"cannot {doing}: {name!r} is called {other!r} in {right.label}", hint="give it one name with select first")
-        mine, theirs = left.schema.type(name), right.schema.type(name)
-        if mine != theirs:
-            at.refuse(
-                f"cannot {doing}: {name!r} is {type_text(mine)} in {left.label} and {type_text(theirs)} in {right.label}",
-                hint=f'bring both to one type first, e.g. with_columns({name}="cast({name} as {type_text(mine)})")',
-            )
-        at.keyable(name, left.schema, doing)
-    return on
-
-
-def _right_names(on: Sequence[str], left: Known, right: Known, at: At) -> tuple[tuple[str, str], ...]:
-    """Output name and own name of each column of the right side; colliding ones bear the side's name."""
-    prefix = re.sub(r"\W", "_", right.label)
-    own = [n for n in right.schema.names if n not in on]
-    return tuple((n if find(n, left.schema.names) is None else at.new_name(f"{prefix}_{n}"), n) for n in own)
 
 
 def _schema(first: Sequence[str], names: Sequence[tuple[str, str]], left: Schema, right: Schema, how: How) -> Schema:

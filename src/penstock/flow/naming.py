@@ -8,7 +8,6 @@ from penstock.errors import BadFlow
 from penstock.flow.definition import Node
 from penstock.flow.place import Place
 from penstock.flow.plan import Origin
-from penstock.flow.sources import StreamDefinition
 
 _LONGEST = 150
 
@@ -25,9 +24,8 @@ def names_of(flow: str, nodes: Sequence[Node], given: Mapping[Node, str]) -> dic
 
 
 def _made(node: Node, inputs: Sequence[str]) -> str:
-    if isinstance(node.definition, StreamDefinition):
-        return node.definition.topic
-    return _safe("-".join([node.definition.kind, *inputs, *node.definition.by]))
+    called = getattr(node.definition, "called", None)  # sources bear the name of their topic
+    return str(called) if called else _safe("-".join([node.definition.kind, *inputs, *node.definition.by]))
 
 
 def _safe(name: str) -> str:

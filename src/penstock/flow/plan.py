@@ -78,8 +78,9 @@ class Source:
 
     @property
     def reads(self) -> tuple[str, ...]:
-        """The columns that say the time."""
-        return (*((self.time,) if self.time else ()), *(self.clock.reads if self.clock else ()))
+        """The columns that say the time; of a table also its key and what becomes of its rows."""
+        table = (*self.versions.key, *((self.versions.op,) if self.versions.op else ())) if self.versions else ()
+        return (*((self.time,) if self.time else ()), *(self.clock.reads if self.clock else ()), *table)
 
     @property
     def made(self) -> frozenset[str]:

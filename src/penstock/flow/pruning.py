@@ -17,26 +17,50 @@ def prune(steps: Sequence[plan.Step], outputs: Sequence[plan.Output]) -> tuple[p
     needs: Needs = {step.name: set() for step in steps}
     for output in outputs:
         needs[output.input] |= set(by_name[output.input].schema.names)
+    steps = _reached(steps, outputs)
     for step in reversed(steps):
-        if isinstance(step.definition, plan.Aggregating | plan.Last | plan.MapArrow):
-            needs[step.name] |= set(step.schema.names)
-        if isinstance(step.definition, plan.Join):
-            needs[step.name] |= set(step.definition.on)
+        needs[step.name] |= _always(step)
         _ask(step, by_name, needs)
     made: dict[str, plan.Step] = {}
     for step in steps:
-        if isinstance(step.definition, plan.Where):  # it looks at rows and leaves them as they are
+        if isinstance(step.definition, plan.Where | plan.Hidden):  # it looks at rows and leaves them as they are
             made[step.name] = replace(step, schema=made[step.inputs[0]].schema)
         else:
             made[step.name] = _narrowed(step, needs[step.name])
     return tuple(made.values())
 
 
+def _reached(steps: Sequence[plan.Step], outputs: Sequence[plan.Output]) -> list[plan.Step]:
+    """The steps that some output needs: of a table, its versions and its current rows are rarely both."""
+    wanted = {output.input for output in outputs}
+    for step in reversed(steps):
+        if step.name in wanted:
+            wanted |= set(step.inputs)
+    return [step for step in steps if step.name in wanted]
+
+
+def _always(step: plan.Step) -> set[str]:
+    """The columns that a step gives whether or not anybody reads them."""
+    match step.definition:
+        case plan.Window() | plan.Session() | plan.Count() | plan.Sliding() | plan.Running() | plan.Grouping():
+            return set(step.schema.names)
+        case plan.Last() | plan.MapArrow():
+            return set(step.schema.names)
+        case plan.Join(on):
+            return set(on)
+        case plan.TableJoin(on, key=key):
+            return {*on, *key}
+        case plan.Latest(by, order):
+            return {*by, *((order,) if order else ())}
+        case _:
+            return set()
+
+
 def _ask(step: plan.Step, steps: dict[str, plan.Step], needs: Needs) -> None:
     """Adds what the step reads to what its inputs must give."""
     mine = needs[step.name]
     match step.definition:
-        case plan.Where(condition):
+        case plan.Where(condition) | plan.Hidden(condition):
             needs[step.inputs[0]] |= mine | set(condition.columns)
         case plan.Select(columns):
             needs[step.inputs[0]] |= {c for name, e in columns if name in mine for c in e.columns}
@@ -56,6 +80,18 @@ def _ask(step: plan.Step, steps: dict[str, plan.Step], needs: Needs) -> None:
             own = dict(right)
             needs[step.inputs[0]] |= {*on, *(n for n in mine if n not in own)} | _diverted(step, 0, late, steps)
             needs[step.inputs[1]] |= {*on, *(own[n] for n in mine if n in own)} | _diverted(step, 1, late, steps)
+        case plan.Grouping(by, aggregates, key):
+            needs[step.inputs[0]] |= {*by, *key, *(c for a in aggregates for c in a.columns)}
+        case plan.Latest():
+            needs[step.inputs[0]] |= mine
+        case plan.TableJoin(on, _, right, keys):
+            own = dict(right)
+            needs[step.inputs[0]] |= {*on, *keys[0], *(n for n in mine if n not in own)}
+            needs[step.inputs[1]] |= {*on, *keys[1], *(own[n] for n in mine if n in own)}
+        case plan.Enrich(on, key, _, _, right) as enrich:
+            own, version = dict(right), set(enrich.version or ())
+            needs[step.inputs[0]] |= {*on, *(n for n in mine if n not in own and n not in version)}
+            needs[step.inputs[1]] |= {*key, *(own[n] for n in mine if n in own)}
         case _:
             pass
 
@@ -70,12 +106,17 @@ def _diverted(step: plan.Step, port: int, late: str, steps: dict[str, plan.Step]
 def _narrowed(step: plan.Step, needed: set[str]) -> plan.Step:
     definition = step.definition
     if isinstance(definition, plan.Source):
-        needed = needed | set(definition.reads)
+        needed = needed | set(definition.reads) | _naming(definition.versions)
     schema = Schema(pa.schema([f for f in step.schema if f.name in needed]))
     if isinstance(definition, plan.Source):
         definition = replace(definition, columns=tuple(schema.names))
     elif isinstance(definition, plan.Select):
         definition = replace(definition, columns=tuple(c for c in definition.columns if c[0] in needed))
-    elif isinstance(definition, plan.Join):
+    elif isinstance(definition, plan.Join | plan.TableJoin | plan.Enrich):
         definition = replace(definition, right=tuple(r for r in definition.right if r[0] in needed))
     return replace(step, definition=definition, schema=schema)
+
+
+def _naming(versions: plan.Versions | None) -> set[str]:
+    """The columns that say which row of a table is meant, and what becomes of it."""
+    return {*versions.key, *((versions.op,) if versions.op else ())} if versions else set()

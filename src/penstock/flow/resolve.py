@@ -5,11 +5,13 @@ from collections.abc import Mapping, Sequence
 from penstock.flow import plan
 from penstock.flow.analyzer import Analyzer
 from penstock.flow.definition import Known, Node
+from penstock.flow.enrich import carry_append_times
 from penstock.flow.graph import FlowGraph, Written
 from penstock.flow.naming import equal_names, names_of
 from penstock.flow.place import At, Place
 from penstock.flow.pruning import prune
 from penstock.flow.topics import Suggest, TopicFacts, check_topics
+from penstock.flow.updates import maker_of, refuse_updates
 
 
 def resolve(
@@ -29,7 +31,7 @@ def resolve(
         inputs = [known[i] for i in node.inputs]
         _check_updates(node, inputs, at)
         known[node] = node.definition.resolve(at, inputs)
-    steps = tuple(step for node in nodes for step in known[node].steps)
+    steps = carry_append_times([step for node in nodes for step in known[node].steps])
     _check_hidden_names(graph.name, steps)
     check_topics(graph.name, nodes, known, topics, suggest)
     outputs = tuple(_output(graph.name, written, known[written.node]) for written in graph.outputs)
@@ -70,20 +72,9 @@ def _given(graph: FlowGraph, nodes: Sequence[Node]) -> dict[Node, str]:
 
 
 def _check_updates(node: Node, inputs: Sequence[Known], at: At) -> None:
-    changing = next((known for known in inputs if known.step.updating), None)
-    if changing and not node.definition.takes_updates:
-        maker = _maker(changing)
-        at.refuse(
-            f"cannot {node.definition.kind} {changing.label}: its rows change, and this step takes rows that stay",
-            f'made updating by step "{maker.name}" ({maker.step.origin})',
-            hint="put this step before that one, or serve the changing rows as a view",
-        )
-
-
-def _maker(known: Known) -> Known:
-    """The step that first made the rows change."""
-    above = next((k for k in known.inputs if k.step.updating), None)
-    return _maker(above) if above else known
+    if not node.definition.takes_updates:
+        for known in inputs:
+            refuse_updates(known, node.definition.kind, at, "put this step before that one, or serve the changing rows as a view")
 
 
 def _check_hidden_names(flow: str, steps: Sequence[plan.Step]) -> None:
@@ -97,7 +88,7 @@ def _check_hidden_names(flow: str, steps: Sequence[plan.Step]) -> None:
 def _output(flow: str, written: Written, known: Known) -> plan.Output:
     at = Place(flow, written.origin, known.name)
     if written.kind == "topic" and known.step.updating:
-        maker = _maker(known)
+        maker = maker_of(known)
         at.refuse(
             f"cannot write {known.label} to topic {written.name!r}: its rows change, and a topic takes rows that stay",
             f'made updating by step "{maker.name}" ({maker.step.origin})',

@@ -1,7 +1,7 @@
 """Steps that take one row at a time: where, select, with_columns, map_arrow, and union, which takes rows from several streams."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import pyarrow as pa
@@ -35,7 +35,9 @@ class WhereDefinition:
                 hint='write a condition, e.g. where("amount > 100")',
             )
         step = plan.Step(at.name, (above.name,), plan.Where(condition), above.schema, at.origin, above.step.updating)
-        return Known((step,), at.label(above), above.view_key, above.topic_key, (above,))
+        versions = _versions_where(at, above.versions, condition)
+        steps = (*(versions.steps if versions else ()), step)
+        return Known(steps, at.label(above), above.view_key, above.topic_key, (above,), versions)
 
 
 @dataclass(frozen=True)
@@ -153,7 +155,25 @@ def projected(at: At, above: Known, columns: Columns) -> Known:
         )
     schema = Schema(pa.schema([_field(name, e, above.schema) for name, e in columns]))
     step = plan.Step(at.name, (above.name,), plan.Select(columns), schema, at.origin, above.step.updating)
-    return Known((step,), at.label(above), _renamed(above.view_key, columns), _renamed(above.topic_key, columns), (above,))
+    view_key, topic_key = _renamed(above.view_key, columns), _renamed(above.topic_key, columns)
+    versions = _versions_selected(at, above.versions, columns, schema)
+    steps = (*(versions.steps if versions else ()), step)
+    return Known(steps, at.label(above), view_key, topic_key, (above,), versions)
+
+
+def _versions_where(at: At, above: Known | None, condition: Expression) -> Known | None:
+    """Versions of a table under a condition; None where only Spark SQL could tell which of them it holds for."""
+    if above is None or condition.tree is None:
+        return None
+    step = plan.Step(f"{at.name}.versions", (above.name,), plan.Hidden(condition), above.schema, at.origin)
+    return replace(above, steps=(step,), label=at.label(above), inputs=(above,))
+
+
+def _versions_selected(at: At, above: Known | None, columns: Columns, schema: Schema) -> Known | None:
+    if above is None or any(e.tree is None for _, e in columns):
+        return None
+    step = plan.Step(f"{at.name}.versions", (above.name,), plan.Select(columns), schema, at.origin)
+    return Known((step,), at.label(above), _renamed(above.view_key, columns), inputs=(above,))
 
 
 def _plain(name: str, schema: Schema, at: At) -> str:

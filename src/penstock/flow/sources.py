@@ -34,6 +34,10 @@ class StreamDefinition:
     by: ClassVar[tuple[str, ...]] = ()
 
     @property
+    def called(self) -> str:
+        return self.topic
+
+    @property
     def timed(self) -> bool:
         """The flow says which time its rows have."""
         return self.time is not None or self.clock is not None
@@ -45,7 +49,7 @@ class StreamDefinition:
 
     def resolve(self, at: At, inputs: Sequence[Known]) -> Known:
         clock = clocks.checked(self.clock, self.topic, self.schema, at) if self.clock else None
-        time = self._time(at)
+        time = time_column(self.time, self.topic, self.schema, at)
         key = at.columns(self.key, self.schema, f"take the key of {self.topic}")
         schema = self._with_made(clock, at)
         source = plan.Source(
@@ -63,19 +67,6 @@ class StreamDefinition:
         step = plan.Step(at.step or self.topic, (), source, schema, at.origin)
         return Known((step,), step.name, topic_key=key)
 
-    def _time(self, at: At) -> str | None:
-        if self.time == APPEND:
-            clocks.refuse_ambiguous("time", self.schema, at)
-        if self.time is None or self.time == APPEND:
-            return None
-        time = at.column(self.time, self.schema, f"take the time of {self.topic}")
-        if not pa.types.is_timestamp(self.schema.type(time)):
-            at.refuse(
-                f"cannot take the time of {self.topic} from {time!r}: it is {type_text(self.schema.type(time))}, not timestamp",
-                hint=f'declare the column as a timestamp: "{time} timestamp"',
-            )
-        return time
-
     def _with_made(self, clock: plan.ClockFix | None, at: At) -> Schema:
         """The declared columns and those that the stream adds."""
         made = clocks.fields(clock) if clock else []
@@ -84,3 +75,18 @@ class StreamDefinition:
         names = [*self.schema.names, *(f.name for f in made)]
         at.new_columns(names, f"read {self.topic}", hint="give the column that is added another name")
         return Schema(pa.schema([*self.schema, *made])) if made else self.schema
+
+
+def time_column(given: str | None, topic: str, schema: Schema, at: At) -> str | None:
+    """The column that says the time of rows; None: no column does."""
+    if given == APPEND:
+        clocks.refuse_ambiguous("time", schema, at)
+    if given is None or given == APPEND:
+        return None
+    time = at.column(given, schema, f"take the time of {topic}")
+    if not pa.types.is_timestamp(schema.type(time)):
+        at.refuse(
+            f"cannot take the time of {topic} from {time!r}: it is {type_text(schema.type(time))}, not timestamp",
+            hint=f'declare the column as a timestamp: "{time} timestamp"',
+        )
+    return time

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Literal, Self
 
 import pyarrow as pa
 
@@ -12,11 +12,13 @@ from penstock.core.schema import Schema
 from penstock.flow import clocks
 from penstock.flow.aggregates import Agg
 from penstock.flow.definition import Definition, Node
+from penstock.flow.enrich import HISTORY, AsOf, EnrichDefinition
 from penstock.flow.joins import How, JoinDefinition, Within, bounds
 from penstock.flow.kinds import Kind, Span
 from penstock.flow.late import LateDefinition
 from penstock.flow.plan import Emit, Late
 from penstock.flow.rows import MapArrowDefinition, SelectDefinition, UnionDefinition, WhereDefinition, WithColumnsDefinition
+from penstock.flow.tables import LatestDefinition
 from penstock.flow.windows import LastDefinition, RunningDefinition, WindowDefinition
 
 if TYPE_CHECKING:
@@ -107,6 +109,38 @@ class Stream:
             definition = JoinDefinition(_columns(on), bounds(within), how, late)
         return Judged(self.flow, self.flow.add(definition, (self.node, self._other(other).node), name))
 
+    def latest(self, by: str | Iterable[str], order: str | None = None, name: str | None = None) -> "Stream":
+        """A table of the newest row of each key: `readings.latest(by="sensor")`. Newest by time, or by the column `order`."""
+        return self._next(LatestDefinition(_columns(by), order), name)
+
+    def enrich(
+        self,
+        table: "Stream",
+        on: str | Iterable[str],
+        how: Literal["left", "inner"] = "left",
+        as_of: AsOf = "event",
+        late: Literal["keep", "correct"] = "keep",
+        allowed: Span | None = None,
+        wait: Span | None = None,
+        history: Span | None = HISTORY,
+        version: bool = False,
+        name: str | None = None,
+    ) -> "Stream":
+        """Each row with the row of a table that was valid at its time: `orders.enrich(users, on="user_id")`. `on` names the columns
+        of this stream, in the order of the table's key or by its names. `how="inner"` leaves out rows that find nothing.
+
+        Rows are answered as soon as they come; a version that comes later counts for newer rows only. `wait="1 minute"` holds
+        rows for so long, so that versions can come in; `late="correct"` with `allowed=` answers anew and sends the change. A row
+        more than `history` behind its watermark finds nothing, so that old versions can go; None keeps them for ever.
+        `as_of="now"` takes what the table held when the log took the row. `version=True` adds the time of the version that was
+        used and its place in the log, as version_time and version_offset."""
+        self._one_of("how", how, ("left", "inner"))
+        self._one_of("as_of", as_of, ("event", "now"))
+        self._one_of("late", late, ("keep", "correct"))
+        spans = (self._span(allowed, "allowed"), self._span(wait, "wait"), self._span(history, "history"))
+        definition = EnrichDefinition(_columns(on), how, as_of, late, *spans, version)
+        return Stream(self.flow, self.flow.add(definition, (self.node, self._other(table).node), name))
+
     def clock_fix(
         self,
         *,
@@ -159,7 +193,7 @@ class Stream:
             return None
         with self.flow.here().located():
             span = time.duration(given, what)
-        if not span and what != "allowed":
+        if not span and what not in ("allowed", "wait", "history"):
             self.flow.here().refuse(f"{what} must be greater than zero", hint=f'write it like {what}="5 minutes"')
         return span
 

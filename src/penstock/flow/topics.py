@@ -7,6 +7,7 @@ from penstock.core.schema import Schema, type_text
 from penstock.flow.definition import Known, Node
 from penstock.flow.place import Place
 from penstock.flow.sources import StreamDefinition
+from penstock.flow.tables import TableDefinition
 
 Suggest = Callable[[str, str], str | None]  # (topic, time column) -> a lateness that was measured
 
@@ -18,6 +19,7 @@ class TopicFacts:
     written_by_flow: bool = False
     time: str | None = None  # the column its event times come from
     schema: Schema | None = None  # None: a raw topic, or not known
+    changelog: bool = False  # its rows change: it is read with flow.table
 
 
 def check_topics(
@@ -26,10 +28,18 @@ def check_topics(
     """Refuses sources without the time that a step below needs, or against the facts. `topics=None`: nothing is known."""
     judges = _judges(nodes)
     for node in nodes:
-        if not isinstance(node.definition, StreamDefinition):
+        if not isinstance(node.definition, StreamDefinition | TableDefinition):
             continue
         place = Place(flow, node.origin, known[node].name)
         facts = None if topics is None else topics.get(node.definition.topic, TopicFacts())
+        if isinstance(node.definition, TableDefinition):
+            _check_table(node.definition, facts, place)
+            continue
+        if facts and facts.changelog:
+            place.refuse(
+                f"cannot read {node.definition.topic} as a stream: a flow writes it, and its rows change",
+                hint=f'read its current rows: flow.table("{node.definition.topic}", …, key=…)',
+            )
         if facts and facts.schema:
             _check_schema(node.definition, facts.schema, place)
         if facts and facts.written_by_flow:
@@ -87,7 +97,18 @@ def _check_marked(source: StreamDefinition, facts: TopicFacts, place: Place) -> 
             )
 
 
-def _check_schema(source: StreamDefinition, there: Schema, place: Place) -> None:
+def _check_table(table: TableDefinition, facts: TopicFacts | None, place: Place) -> None:
+    """Envelopes hold the declared columns inside; anything else is read as a stream is."""
+    if facts and facts.schema and not (table.form != "rows" and "op" in facts.schema and "after" in facts.schema):
+        _check_schema(table, facts.schema, place)
+    if facts and facts.written_by_flow and table.time is not None and table.time != facts.time:
+        place.refuse(
+            f"cannot read {table.topic} under time {table.time!r}: a flow wrote it and gave its rows their time",
+            hint="leave time= out",
+        )
+
+
+def _check_schema(source: StreamDefinition | TableDefinition, there: Schema, place: Place) -> None:
     for field in source.schema:
         doing = f"read {source.topic} as the flow declares it"
         found = place.column(field.name, there, doing)

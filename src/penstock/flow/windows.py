@@ -96,7 +96,7 @@ class RunningDefinition:
     keep: timedelta | None
 
     kind: ClassVar[str] = "group"
-    takes_updates: ClassVar[bool] = False
+    takes_updates: ClassVar[bool] = True
 
     @property
     def judges(self) -> bool:
@@ -108,7 +108,14 @@ class RunningDefinition:
         made = _Aggregates(self.aggregates, self.by, above, at, lasting=False, doing="group")
         fields = [*made.keys(), *made.fields()]
         at.new_columns([f.name for f in fields], "aggregate", hint="give your column another name")
-        return made.known(plan.Running(made.by, made.aggregates, self.keep), fields, True, made.by)
+        if not above.step.updating:
+            return made.known(plan.Running(made.by, made.aggregates, self.keep), fields, True, made.by)
+        if self.keep is not None:
+            at.refuse(
+                f"cannot let keys of {above.label} go when they are silent: its rows stay until they are deleted",
+                hint="leave keep= out",
+            )
+        return made.known(plan.Grouping(made.by, made.aggregates, above.view_key), fields, True, made.by)
 
 
 @dataclass(frozen=True)
@@ -164,4 +171,5 @@ def _hidden(at: At, above: Known, made: Sequence[tuple[str, Expression]]) -> tup
     columns = [(name, passed_on(name, above.schema)) for name in above.schema.names]
     fields = [*above.schema.arrow, *(pa.field(name, e.type) for name, e in made)]
     definition = plan.Select((*columns, *made))
-    return (plan.Step(f"{at.name}.input", (above.name,), definition, Schema(pa.schema(fields)), at.origin),)
+    schema = Schema(pa.schema(fields))
+    return (plan.Step(f"{at.name}.input", (above.name,), definition, schema, at.origin, above.step.updating),)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.kernels import counts, fixed, joins, last, running, sessions, sliding
+from penstock.kernels import counts, fixed, joins, last, latest, running, sessions, sliding
 from penstock.kernels.port import Kernel
 
 _FAMILIES: dict[str, Callable[[Any, Sequence[pa.Schema], pa.Schema], Kernel]] = {
@@ -15,6 +15,7 @@ _FAMILIES: dict[str, Callable[[Any, Sequence[pa.Schema], pa.Schema], Kernel]] = 
     "sliding": sliding.build,
     "count": counts.build,
     "last": last.build,
+    "latest": latest.build,
     "join": joins.build,
 }
 

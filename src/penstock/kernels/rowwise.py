@@ -4,8 +4,9 @@ from collections import Counter
 from collections.abc import Sequence
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from penstock.core.change import OP, POSITION, TIME, WATERMARK
+from penstock.core.change import OP, POSITION, TIME, WATERMARK, Op
 from penstock.core.position import union_positions
 from penstock.kernels.port import Fates
 from penstock.kernels.tables import column
@@ -17,6 +18,15 @@ def keep_where(rows: pa.Table, condition: pa.Array | pa.ChunkedArray) -> tuple[p
     """The rows for which the condition is true; false and null are filtered."""
     kept = rows.filter(condition)
     return kept, Counter({"passed": kept.num_rows, "filtered": rows.num_rows - kept.num_rows})
+
+
+def hide_where_not(rows: pa.Table, condition: pa.Array | pa.ChunkedArray) -> pa.Table:
+    """Versions of a table; where the condition is not true they become deletes."""
+    shown = pc.fill_null(condition, False)
+    before = rows[OP] if OP in rows.column_names else pa.scalar(int(Op.INSERT), pa.int8())
+    op = pc.if_else(shown, before, pa.scalar(int(Op.DELETE), pa.int8()))
+    rest = rows.drop_columns([OP]) if OP in rows.column_names else rows
+    return rest.append_column(OP, op)
 
 
 def with_columns(rows: pa.Table, columns: Sequence[tuple[str, pa.Array | pa.ChunkedArray]]) -> pa.Table:

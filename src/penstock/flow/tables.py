@@ -1,0 +1,148 @@
+"""Tables: the current row of every key, from a topic, from a file, or from the rows of a stream."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import pyarrow as pa
+
+from penstock.core.names import check_name
+from penstock.core.schema import Schema, type_text
+from penstock.flow import plan
+from penstock.flow.definition import Known
+from penstock.flow.place import At
+from penstock.flow.sources import time_column
+
+Form = Literal["detect", "rows", "debezium"]
+
+
+@dataclass(frozen=True)
+class TableDefinition:
+    """A topic of changes, with the key that names the rows and the time from which a version is valid."""
+
+    topic: str
+    schema: Schema
+    key: tuple[str, ...]
+    time: str | None  # a column, or APPEND
+    form: Form = "detect"
+    op: str | None = None
+
+    kind: ClassVar[str] = "table"
+    judges: ClassVar[bool] = False
+    takes_updates: ClassVar[bool] = True
+    by: ClassVar[tuple[str, ...]] = ()
+
+    @property
+    def called(self) -> str:
+        return self.topic
+
+    def resolve(self, at: At, inputs: Sequence[Known]) -> Known:
+        key = _key(self.key, self.topic, self.schema, at)
+        time = time_column(self.time, self.topic, self.schema, at)
+        op = at.column(self.op, self.schema, f"tell what becomes of the rows of {self.topic}") if self.op else None
+        if op and not pa.types.is_string(self.schema.type(op)):
+            at.refuse(
+                f"cannot tell from {op!r} what becomes of a row: it is {type_text(self.schema.type(op))}, not string",
+                hint="an op column says insert, update or delete, or c, u, d",
+            )
+        source = plan.Source(
+            self.topic,
+            time,
+            None,
+            timedelta(),
+            tuple(self.schema.names),
+            key,
+            append=time is None,
+            versions=plan.Versions(key, self.form, op),
+        )
+        return _table(at, source, self.schema, by_position=self.form == "debezium" and time is not None)
+
+
+@dataclass(frozen=True)
+class StaticDefinition:
+    """Rows of a file, or rows written in the flow: a table that never changes."""
+
+    name: str
+    static: plan.Static
+    schema: Schema
+    key: tuple[str, ...]
+
+    kind: ClassVar[str] = "static"
+    judges: ClassVar[bool] = False
+    takes_updates: ClassVar[bool] = True
+    by: ClassVar[tuple[str, ...]] = ()
+
+    @property
+    def called(self) -> str:
+        return self.name
+
+    def resolve(self, at: At, inputs: Sequence[Known]) -> Known:
+        key = _key(self.key, self.name, self.schema, at)
+        versions = plan.Versions(key, "rows", static=self.static)
+        source = plan.Source(self.name, None, None, timedelta(), tuple(self.schema.names), key, versions=versions)
+        return _table(at, source, self.schema)
+
+
+@dataclass(frozen=True)
+class LatestDefinition:
+    """Of the rows of each key the newest."""
+
+    by: tuple[str, ...]
+    order: str | None
+
+    kind: ClassVar[str] = "latest"
+    judges: ClassVar[bool] = False
+    takes_updates: ClassVar[bool] = False
+
+    def resolve(self, at: At, inputs: Sequence[Known]) -> Known:
+        (above,) = inputs
+        by = _key(self.by, above.label, above.schema, at)
+        order = at.column(self.order, above.schema, f"order the rows of {above.label}") if self.order else None
+        if order:
+            at.keyable(order, above.schema, "order rows by it")
+        step = plan.Step(at.name, (above.name,), plan.Latest(by, order), above.schema, at.origin, updating=True)
+        versions = None if order else replace(above, steps=above.steps[-1:], view_key=by)
+        return Known((step,), at.name, by, by, (above,), versions)
+
+
+def static_of(given: "str | Path | Iterable[Mapping[str, Any]]", schema: Schema) -> plan.Static:
+    """Where the rows of a static table are; a file is not looked at before the flow runs."""
+    if isinstance(given, str | Path):
+        return plan.Static(str(given))
+    return plan.Static(None, tuple(tuple(row.get(name) for name in schema.names) for row in given))
+
+
+def static_name(given: object, name: str | None) -> str:
+    """What to call a static table: as it was named, else as its file is."""
+    if name is None:
+        name = Path(given).stem if isinstance(given, str | Path) else "static"
+    return check_name(name, "table")
+
+
+def _key(given: Sequence[str], whose: str, schema: Schema, at: At) -> tuple[str, ...]:
+    if not given:
+        at.refuse(f"cannot tell the rows of {whose} apart: no key", hint='name its columns, e.g. key="user_id"')
+    key = at.columns(given, schema, f"tell the rows of {whose} apart")
+    for name in key:
+        at.keyable(name, schema, f"tell the rows of {whose} apart")
+    return key
+
+
+def _table(at: At, source: plan.Source, schema: Schema, *, by_position: bool = False) -> Known:
+    """The source of versions, and the step that keeps the current row of each key."""
+    name, key = at.step or source.topic, source.key
+    versions = plan.Step(name, (), source, schema, at.origin)
+    current = plan.Step(f"{name}.table", (name,), plan.Latest(key, by_position=by_position), schema, at.origin, updating=True)
+    return Known((versions, current), name, key, key, versions=Known((versions,), name, key, key))
+
+
+def refuse_append_only(known: Known, at: At, doing: str) -> None:
+    """Refuses rows that are no table: named by nothing but their place in the log."""
+    if not known.step.updating and not known.view_key:
+        at.refuse(
+            f"cannot {doing}: {known.label} is a stream, and its rows stay as they are",
+            hint=f'give a time bound (within="30 minutes") to join events; use enrich() to look a table up; '
+            f'or make a table of it: {known.label}.latest(by="…")',
+        )
