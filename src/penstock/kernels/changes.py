@@ -4,6 +4,7 @@ State: a table "sent" holds the rows as they were sent, newest run last; a row t
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -69,22 +70,44 @@ def net_changes(sent: pa.Table | None, wanted: pa.Table, key: Sequence[str], val
     `values`; all other columns just go along."""
     if sent is None or not sent.num_rows:
         return _with_op(wanted, np.full(wanted.num_rows, Op.INSERT, np.int8)), _remembered(wanted, None)
-    sent = sent.select(wanted.column_names)
+    d = differences(sent.select(wanted.column_names), wanted, key, values)
+    return d.told(), _remembered(pa.concat_tables([d.inserted, d.after]), d.deleted)
+
+
+@dataclass(frozen=True)
+class Differences:
+    """What leads from some rows to others: `before` and `after` are equally long and have the same keys in the same order."""
+
+    deleted: pa.Table
+    before: pa.Table
+    after: pa.Table
+    inserted: pa.Table
+
+    def told(self) -> pa.Table:
+        """As changes with OP, deletes first."""
+        parts = (
+            (self.deleted, Op.DELETE),
+            (self.before, Op.UPDATE_BEFORE),
+            (self.after, Op.UPDATE_AFTER),
+            (self.inserted, Op.INSERT),
+        )
+        return pa.concat_tables([_with_op(rows, np.full(rows.num_rows, op, np.int8)) for rows, op in parts])
+
+
+def differences(sent: pa.Table, wanted: pa.Table, key: Sequence[str], values: Sequence[str]) -> Differences:
+    """Both of the same columns and with every key once; rows are compared by `values`."""
     old, new = _matched(sent, wanted, key)
-    deleted = sent.take(pa.array(np.flatnonzero(~np.isin(np.arange(sent.num_rows), old[old >= 0]))))
-    changed = (old < 0) | ~_equal(sent, old, wanted, new, values)
-    fresh, again = new[changed & (old < 0)], new[changed & (old >= 0)]
-    before = sent.take(pa.array(old[changed & (old >= 0)]))
-    inserted, after = wanted.take(pa.array(fresh)), wanted.take(pa.array(again))
-    out = pa.concat_tables(
-        [
-            _with_op(deleted, np.full(deleted.num_rows, Op.DELETE, np.int8)),
-            _with_op(before, np.full(before.num_rows, Op.UPDATE_BEFORE, np.int8)),
-            _with_op(after, np.full(after.num_rows, Op.UPDATE_AFTER, np.int8)),
-            _with_op(inserted, np.full(inserted.num_rows, Op.INSERT, np.int8)),
-        ]
+    gone = np.ones(sent.num_rows, np.bool_)
+    gone[old[old >= 0]] = False
+    known = old >= 0
+    changed = known.copy()
+    changed[known] = ~_equal(sent, old[known], wanted, new[known], values)
+    return Differences(
+        sent.filter(pa.array(gone)),
+        sent.take(pa.array(old[changed])),
+        wanted.take(pa.array(new[changed])),
+        wanted.take(pa.array(new[~known])),
     )
-    return out, _remembered(pa.concat_tables([inserted, after]), deleted)
 
 
 def _matched(sent: pa.Table, wanted: pa.Table, key: Sequence[str]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
@@ -101,9 +124,8 @@ def _matched(sent: pa.Table, wanted: pa.Table, key: Sequence[str]) -> tuple[npt.
 def _equal(
     sent: pa.Table, old: npt.NDArray[np.int64], wanted: pa.Table, new: npt.NDArray[np.int64], values: Sequence[str]
 ) -> npt.NDArray[np.bool_]:
-    at = np.maximum(old, 0)
     mine = frame_of(wanted.select(list(values)).take(pa.array(new)))
-    theirs = frame_of(sent.select(list(values)).take(pa.array(at)))
+    theirs = frame_of(sent.select(list(values)).take(pa.array(old)))
     same = np.ones(len(new), np.bool_)
     for name in values:
         same &= mine[name].eq_missing(theirs[name]).to_numpy()
@@ -111,7 +133,8 @@ def _equal(
 
 
 def _with_op(rows: pa.Table, ops: npt.NDArray[np.int8]) -> pa.Table:
-    return rows.drop_columns([HASH]).append_column(OP, pa.array(ops))
+    rows = rows.drop_columns([HASH]) if HASH in rows.column_names else rows
+    return rows.append_column(OP, pa.array(ops))
 
 
 def _remembered(rows: pa.Table, deleted: pa.Table | None) -> pa.Table:
