@@ -81,7 +81,7 @@ def test_the_same_topic_under_other_settings_is_refused_unless_it_has_a_name(sho
         "topic 'orders' is read twice, under different settings\n"
         "  flow shop (shop.py:N)\n"
         "  the other one: shop.py:N\n"
-        "  hint: use the first stream again, or name= this one"
+        "  hint: use the first one again, or name= this one"
     )
     assert other(name="ids").node is other(name="ids").node
 
