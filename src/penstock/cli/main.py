@@ -38,6 +38,7 @@ COMMANDS = {
     ),
     "topic": Place("penstock.cli.topic:topic", "Create, list, describe, write, read, mark and delete topics."),
     "view": Place("penstock.cli.view:view", "List, show, look up and follow views."),
+    "state": Place("penstock.cli.state:state", "Show what flows keep between epochs; cut it into more or fewer buckets."),
     "fates": Place("penstock.cli.fates:fates", "The books: what became of every row."),
     "why": Place("penstock.cli.why:why", "Tell what became of one record, and which setting would have changed it."),
     "epochs": Place("penstock.cli.epochs:epochs", "Show how long the last epochs took, step by step."),

@@ -4,29 +4,44 @@ from dataclasses import fields, is_dataclass
 from datetime import timedelta
 from typing import Any
 
+import orjson
 import pyarrow as pa
 
+from penstock.core import expression
 from penstock.core.schema import Schema, type_text
 from penstock.core.time import micros
 from penstock.flow import plan
 
 
 def describe(checked: plan.Plan) -> list[dict[str, Any]]:
-    """Steps with state that a view shows: what is needed to tell what is open in them without the flow's program."""
-    out = []
+    """Steps with state: what is needed to bring it together, and to tell what is open in it, without the flow's program."""
+    return [
+        {
+            "name": step.name,
+            "definition": encode(step.definition),
+            "ports": [{"name": i, "schema": checked.step(i).schema.ddl()} for i in step.inputs],
+            "output": step.schema.ddl(),
+            "views": [o.name for o in checked.outputs if o.kind == "view" and o.input == step.name],
+        }
+        for step in checked.steps
+        if isinstance(step.definition, plan.Keyed) and _plain(step.definition)
+    ]
+
+
+def holders(checked: plan.Plan) -> dict[str, dict[str, Any]]:
+    """Every step that may have state: what it is, and the columns by which it knows rows, its own key first."""
+    found: dict[str, dict[str, Any]] = {}
     for step in checked.steps:
-        views = [o.name for o in checked.outputs if o.kind == "view" and o.input == step.name]
-        if isinstance(step.definition, plan.Keyed) and views and _plain(step.definition):
-            out.append(
-                {
-                    "name": step.name,
-                    "definition": encode(step.definition),
-                    "ports": [{"name": i, "schema": checked.step(i).schema.ddl()} for i in step.inputs],
-                    "output": step.schema.ddl(),
-                    "views": views,
-                }
-            )
-    return out
+        if isinstance(step.definition, plan.Keyed):
+            found[step.name] = {"what": step.definition.family, "keys": _keys(step.definition)}
+        elif isinstance(step.definition, plan.Source) and step.definition.clock:
+            found[step.name] = {"what": "clocks", "keys": [list(step.definition.clock.by)]}
+    return found
+
+
+def _keys(definition: plan.Keyed) -> list[list[str]]:
+    given = [getattr(definition, name, ()) for name in ("by", "on", "key")]
+    return [list(columns) for columns in (*given, *getattr(definition, "keys", ())) if columns]
 
 
 def encode(value: Any) -> Any:
@@ -50,10 +65,12 @@ def decode(value: Any) -> Any:
     if value["is"] == "type":
         return Schema.of(f"c {value['text']}").type("c")
     given = {name: decode(v) for name, v in value.items() if name != "is"}
-    return getattr(plan, value["is"])(**given)
+    return getattr(plan if hasattr(plan, value["is"]) else expression, value["is"])(**given)
 
 
 def _plain(definition: plan.Keyed) -> bool:
-    """Functions of the user's own cannot be kept."""
-    given = getattr(definition, "aggregates", ())
-    return all(isinstance(o, str | int | float | bool | None) for a in given for o in a.options)
+    """Whether a definition can be kept as JSON and read again: functions of the user's own cannot."""
+    try:
+        return bool(decode(orjson.loads(orjson.dumps(encode(definition)))) == definition)
+    except (TypeError, ValueError):
+        return False

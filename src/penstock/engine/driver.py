@@ -7,11 +7,12 @@ import uuid
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from typing import Any
 
 from penstock.core.time import Clock, SystemClock, moment
 from penstock.engine.decision import Decision, Decisions
 from penstock.engine.delivery import Deliverer, Sweeper, Target
-from penstock.engine.describe import describe
+from penstock.engine.describe import describe, holders
 from penstock.engine.epoch import Fail, Setting, Timing, nothing, run_epoch
 from penstock.engine.opening import Opened, Wish, open_epoch
 from penstock.engine.placement import InProcess, Placement
@@ -90,8 +91,7 @@ class Driver:
 
     def _recover(self) -> None:
         incarnation, _ = self.decisions.incarnation(uuid.uuid4().hex)
-        owner = {"pid": os.getpid(), "host": socket.gethostname(), "since": _now(), "steps": describe(self.plan)}
-        generation = self.decisions.generation(owner)
+        generation = self.decisions.generation(whoever() | {"steps": describe(self.plan), "holders": holders(self.plan)})
         self.last = self.decisions.last()
         self._check(incarnation)
         self.deliverer = Deliverer(self.means.targets(self.program), self.decisions, self.means.threaded)
@@ -192,6 +192,11 @@ class Driver:
         if self._lock:
             self._lock.__exit__(None, None, None)
             self._lock = None
+
+
+def whoever() -> dict[str, Any]:
+    """This process, for whoever wants the same flow."""
+    return {"pid": os.getpid(), "host": socket.gethostname(), "since": _now()}
 
 
 def taken(decisions: Decisions) -> AbstractContextManager[bool]:

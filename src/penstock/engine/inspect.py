@@ -52,6 +52,12 @@ def open_rows_of(program: Program, storage: Storage, last: Decision | None, step
     return _open(program.kernels[step], storage, last, step, program.plan.step(step).inputs)
 
 
+def kernel_of_step(decisions: Decisions, step: str) -> Kernel | None:
+    """The kernel of a step, made from what the last start of the flow left; None where that was not enough."""
+    found: list[dict[str, Any]] = decisions.owner().get("steps", [])
+    return next((_kernel(described) for described in found if described["name"] == step), None)
+
+
 def _kernel(step: Mapping[str, Any]) -> Kernel:
     definition = decode(step["definition"])
     inputs = [Schema.of(port["schema"]).arrow for port in step["ports"]]

@@ -76,6 +76,19 @@ def read_run(storage: Storage, ref: RunRef) -> pa.Table:
         raise _damaged(ref.file, error) from error
 
 
+def batch_rows(storage: Storage, path: str, batch: int) -> int:
+    """Rows of one batch of a state file."""
+    return read_run(storage, RunRef("", 0, "", 0, 0, path, batch, 0)).num_rows
+
+
+def file_size(storage: Storage, path: str) -> int:
+    """Bytes of a state file, which is not read for it."""
+    try:
+        return int(storage.read(path).size)
+    except NotFound as error:
+        raise _damaged(path, error) from error
+
+
 @lru_cache(maxsize=1024)
 def _open(storage: Storage, path: str) -> pa.RecordBatchFileReader:
     """Open maps are kept by file name: files are immutable, so what is kept is never stale."""
