@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from penstock.core.change import HASH
 from penstock.core.hashing import bucket_of
+from penstock.core.time import NEVER
 from penstock.kernels.port import Changes, Fates, Kernel, State
 from penstock.kernels.tables import numbers
 
@@ -25,6 +26,7 @@ class Ran:
     changes: list[Changes]  # per bucket
     frontiers: tuple[int, ...]
     fates: Fates = field(default_factory=Counter)
+    answered: int = NEVER  # the mark that the answers of this epoch leave on the table of the step
 
 
 class MemoryRunner:
@@ -34,6 +36,7 @@ class MemoryRunner:
         self._kernel, self._fanout = kernel, fanout
         self._buckets: list[Bucket] = [{} for _ in range(buckets)]
         self._frontiers: tuple[int, ...] = ()
+        self._answered = NEVER
 
     def epoch(self, rows: Sequence[Sequence[pa.Table]], frontiers: Sequence[int]) -> Ran:
         """Runs and commits one epoch; rows: per port any number of slices."""
@@ -41,8 +44,8 @@ class MemoryRunner:
         self.commit(ran)
         return ran
 
-    def run(self, rows: Sequence[Sequence[pa.Table]], frontiers: Sequence[int]) -> Ran:
-        """One epoch over the state as it is, which stays as it is."""
+    def run(self, rows: Sequence[Sequence[pa.Table]], frontiers: Sequence[int], mark: int = NEVER) -> Ran:
+        """One epoch over the state as it is, which stays as it is. mark: put on the table of the step before it is read."""
         fates: Fates = Counter()
         late: list[pa.Table | None] = []
         ports: list[list[pa.Table | None]] = []
@@ -53,11 +56,13 @@ class MemoryRunner:
             diverted = [p.late for p in prepared if p.late is not None]
             late.append(pa.concat_tables(diverted) if diverted else None)
             ports.append(self._by_bucket([p.rows for p in prepared]))
-        stepped = [self._kernel.step(self.state(b), [p[b] for p in ports], frontiers) for b in range(len(self._buckets))]
+        states = [self.state(b, mark) for b in range(len(self._buckets))]
+        stepped = [self._kernel.step(state, [p[b] for p in ports], frontiers) for b, state in enumerate(states)]
         for s in stepped:
             fates.update(s.fates)
-        out = pa.concat_tables([table for s in stepped for table in (s.rows, *s.more)])
-        return Ran(out, late, [s.changes for s in stepped], tuple(frontiers), fates)
+        out = pa.concat_tables([table for s in stepped for table in (s.rows, *s.more)], promote_options="default")
+        answered = max(mark, *(s.answered for s in stepped))
+        return Ran(out, late, [s.changes for s in stepped], tuple(frontiers), fates, answered)
 
     def commit(self, ran: Ran) -> None:
         for bucket, changes in zip(self._buckets, ran.changes, strict=True):
@@ -65,15 +70,16 @@ class MemoryRunner:
                 self._add(bucket.setdefault(table, {}).setdefault(slot, []), table, run, 0)
             for table, slot in changes.drop:
                 bucket.get(table, {}).pop(slot, None)
-        self._frontiers = ran.frontiers
+        self._frontiers, self._answered = ran.frontiers, max(self._answered, ran.answered)
 
-    def state(self, bucket: int) -> State:
+    def state(self, bucket: int, mark: int = NEVER) -> State:
         return State(
             {
                 table: {slot: [_opened(run) for run in _oldest_first(levels)] for slot, levels in slots.items()}
                 for table, slots in self._buckets[bucket].items()
             },
             self._frontiers,
+            answered=max(self._answered, mark),
         )
 
     def open_rows(self) -> pa.Table | None:

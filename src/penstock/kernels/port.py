@@ -80,8 +80,8 @@ class Kernel(Protocol):
     gives_position: bool  # set to False where nobody behind it reads POSITION: it may leave it out, which spares joins much
 
     @property
-    def needs_position(self) -> bool | Literal["late"]:
-        """Which of the rows given to `prepare` must carry POSITION: all, none, or those with t < W."""
+    def needs_position(self) -> bool | Literal["late"] | tuple[bool, ...]:
+        """Which of the rows given to `prepare` must carry POSITION: all, none, or those with t < W. A tuple says it by port."""
         ...
 
     def prepare(self, port: int, rows: pa.Table) -> Prepared: ...
@@ -101,3 +101,9 @@ class Kernel(Protocol):
     def open_rows(self, state: State) -> pa.Table | None:
         """What the step would say if it had to answer now: rows not yet complete (`view show --open`); None if it has none."""
         ...
+
+
+def position_needed(kernel: Kernel, port: int) -> bool | Literal["late"]:
+    """Which of the rows of one port must carry POSITION."""
+    needed = kernel.needs_position
+    return needed[port] if isinstance(needed, tuple) else needed

@@ -1,0 +1,136 @@
+"""Versions of the rows of a table, kept so that any row finds the one that it sees.
+
+A version is seen by rows from some time on (SEEN); of those that a row sees the greatest (time, position) counts, and a delete is a
+version too. State, in one slot: table "versions", every version that a row may still see.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+import pyarrow as pa
+
+from penstock.core.change import APPENDED, HASH, OP, POSITION, TIME, Op
+from penstock.core.hashing import Hashes, hash64
+from penstock.core.time import NEVER
+from penstock.kernels.changes import touched
+from penstock.kernels.keyed import Longs, codes, key_numbers
+from penstock.kernels.port import State
+from penstock.kernels.tables import as_type, column, numbers, sorted_by_hash
+
+VERSIONS = "versions"
+GONE = "__gone"  # bool: the row was deleted
+SEEN = "__seen"  # int64: the time from which rows see it
+HORIZON = "__horizon"  # int64: no row that was still to be answered when its run was written is older
+
+Mask = npt.NDArray[np.bool_]
+
+
+class Versions:
+    """What is known of a table whose rows are named by `key`. clock: the column that says the time of a version."""
+
+    def __init__(self, key: Sequence[str], columns: Sequence[str], schema: pa.Schema, clock: str = TIME) -> None:
+        self._key, self._clock = list(key), clock
+        names = list(dict.fromkeys([*key, *columns]))
+        system = [(TIME, pa.int64()), *([(APPENDED, pa.int64())] if clock == APPENDED else []), (POSITION, pa.binary())]
+        fields = [schema.field(name).with_nullable(True) for name in names]
+        self._came = pa.schema([*fields, *system, (GONE, pa.bool_()), (HASH, pa.uint64())])
+        self.schema = pa.schema([*self._came, (SEEN, pa.int64()), (HORIZON, pa.int64())])
+
+    def prepare(self, rows: pa.Table) -> pa.Table:
+        """Versions on their way to the bucket of their key. Nobody finds one with null in its key."""
+        keyed = without_null(rows, self._key)
+        rows = rows if keyed.all() else rows.filter(pa.array(keyed))
+        taken = rows.select(self._came.names[:-2]).append_column(GONE, pa.array(_deletes(rows)))
+        hashes = hash64([taken[name] for name in self._key], taken.num_rows)
+        return taken.append_column(HASH, pa.array(hashes)).cast(self._came)
+
+    def came(self, rows: pa.Table | None, seen_from: int, horizon: int) -> pa.Table:
+        """Versions that rows before `seen_from` do not see; after this epoch no row older than the horizon is answered."""
+        if rows is None or not rows.num_rows:
+            return self.schema.empty_table()
+        rows = rows.append_column(SEEN, pa.array(np.maximum(numbers(rows, self._clock), np.int64(seen_from))))
+        return rows.append_column(HORIZON, pa.array(np.full(rows.num_rows, horizon))).cast(self.schema)
+
+    def known(self, state: State, hashes: Hashes) -> pa.Table:
+        """The versions in state of keys with these hashes (sorted, each once)."""
+        return pa.concat_tables([self.schema.empty_table(), *touched(state.runs(VERSIONS, 0), hashes)])
+
+    def first_seen(self, versions: pa.Table) -> int:
+        """The earliest time at which a row may see one of them."""
+        return int(numbers(versions, SEEN).min())
+
+    def merge(self, runs: Sequence[pa.Table]) -> pa.Table:
+        """One run, sorted by hash, of the versions that a row at or after the latest horizon may see."""
+        rows = pa.concat_tables(runs).combine_chunks()
+        horizon = numbers(rows, HORIZON).max(initial=NEVER)
+        early = numbers(rows, SEEN) <= horizon
+        if early.any() and rows.num_rows > 1:
+            rows = rows.filter(pa.array(~self._beaten(rows, early)))
+        told = pa.array(np.full(rows.num_rows, horizon))
+        return sorted_by_hash(rows.set_column(self.schema.names.index(HORIZON), HORIZON, told))
+
+    def look_up(self, versions: pa.Table, rows: pa.Table, on: Sequence[str], times: Longs) -> Longs:
+        """For each row, with HASH and null in none of `on`, the number of the version it sees at its time; -1: there is none."""
+        if not versions.num_rows or not rows.num_rows:
+            return np.full(rows.num_rows, -1)
+        n, keys = rows.num_rows, self._keys_of_both(rows, on, versions)
+        order = self._in_order(versions, keys[n:])
+        rank = np.empty(len(order), np.int64)
+        rank[order] = np.arange(len(order))
+        code, _ = codes(keys, np.concatenate([times, numbers(versions, SEEN)]))
+        by_seen = np.argsort(code[n:])
+        best = np.maximum.accumulate(rank[by_seen])  # ranks go by key first, so those of the key before never win
+        at = np.searchsorted(code[n:][by_seen], code[:n], "right") - 1
+        found = order[best[np.maximum(at, 0)]]
+        missed = (at < 0) | (keys[n:][found] != keys[:n]) | column(versions, GONE).to_numpy(zero_copy_only=False)[found]
+        return np.where(missed, -1, found)
+
+    def _keys_of_both(self, rows: pa.Table, on: Sequence[str], versions: pa.Table) -> Longs:
+        """A number for the key of each row and then of each version."""
+        types = [self.schema.field(name).type for name in self._key]
+        mine = [as_type(column(rows, name), t) for name, t in zip(on, types, strict=True)]
+        both = [pa.chunked_array([own, column(versions, name)]) for own, name in zip(mine, self._key, strict=True)]
+        hashes = pa.chunked_array([column(rows, HASH), column(versions, HASH)])
+        return key_numbers(pa.table([*both, hashes], names=[*self._key, HASH]).combine_chunks(), self._key)
+
+    def _beaten(self, rows: pa.Table, early: Mask) -> Mask:
+        """Which versions are less than an early one of their key: who may see them sees that one."""
+        keys = key_numbers(rows, self._key)
+        order = self._in_order(rows, keys)
+        last = np.full(int(keys.max()) + 1, -1)
+        at = np.flatnonzero(early[order])
+        last[keys[order][at]] = at  # of several the last is kept
+        beaten = np.empty(len(order), np.bool_)
+        beaten[order] = np.arange(len(order)) < last[keys[order]]
+        return beaten
+
+    def _in_order(self, versions: pa.Table, keys: Longs) -> Longs:
+        """The versions by key, then clock; of one instant by time and position."""
+        code, _ = codes(keys, numbers(versions, self._clock))
+        order = np.argsort(code)
+        ordered = code[order]
+        same = ordered[1:] == ordered[:-1]
+        if not same.any():
+            return order
+        tied = np.flatnonzero(np.append(same, False) | np.append(False, same))
+        ties = versions.select([TIME, POSITION]).take(pa.array(order[tied]))
+        frame = pl.DataFrame(pl.from_arrow(ties)).with_columns(code=ordered[tied], i=order[tied])
+        order[tied] = frame.sort("code", TIME, POSITION)["i"].to_numpy()
+        return order
+
+
+def without_null(rows: pa.Table, names: Sequence[str]) -> Mask:
+    """The rows with null in none of these columns."""
+    whole = np.ones(rows.num_rows, np.bool_)
+    for name in names:
+        if rows[name].null_count:
+            whole &= column(rows, name).is_valid().to_numpy(zero_copy_only=False)
+    return whole
+
+
+def _deletes(rows: pa.Table) -> Mask:
+    if OP not in rows.column_names:
+        return np.zeros(rows.num_rows, np.bool_)
+    return np.asarray(numbers(rows, OP) == Op.DELETE)
