@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from .reference.log import Entry, Mark, Source
-from .reference.steps import Count, Join, Running, Session, Sliding, Slim, Step, Union, Where, Window
+from .reference.steps import CONDITIONS, Count, Join, Running, Session, Sliding, Slim, Step, Union, Where, Window
 from .reference.values import FOREVER
 
 ALL = 10**9  # read to the end
@@ -64,9 +64,20 @@ def small(rng: random.Random) -> int:
     return rng.randrange(1, 6)
 
 
-def a_join(rng: random.Random, how: str) -> Join:
+HOW = ("inner", "left", "right", "full", "semi", "anti")
+
+
+def a_join(rng: random.Random, how: str | None = None, where: str | None = None) -> Join:
     lo = rng.randrange(-4, 4)
-    return Join(lo, lo + rng.randrange(5), how, final(rng))
+    return Join(lo, lo + rng.randrange(5), how or rng.choice(HOW), final(rng), where)
+
+
+def a_join_where(rng: random.Random) -> Join:
+    return a_join(rng, where=rng.choice(list(CONDITIONS)))
+
+
+def any_join(rng: random.Random) -> Join:
+    return a_join_where(rng) if rng.random() < 0.3 else a_join(rng)
 
 
 def a_window(rng: random.Random, every_aggregate: bool = False) -> Window:
@@ -96,15 +107,16 @@ S, T = "stream", "stream2"
 Make = Callable[[random.Random], list[Node]]
 
 
-def either(rng: random.Random) -> str:
-    return rng.choice(("inner", "left"))
-
-
 # name -> (sources, nodes of the flow, nodes of a second flow over the topic that the last node of the first writes)
 PLANS: dict[str, tuple[tuple[str, ...], Make, Make | None]] = {
     "tumbling": ((S,), lambda g: [Node("out", a_window(g, every_aggregate=g.random() < 0.4), (S,))], None),
     "join-inner": ((S, T), lambda g: [Node("out", a_join(g, "inner"), (S, T))], None),
     "join-left": ((S, T), lambda g: [Node("out", a_join(g, "left"), (S, T))], None),
+    "join-right": ((S, T), lambda g: [Node("out", a_join(g, "right"), (S, T))], None),
+    "join-full": ((S, T), lambda g: [Node("out", a_join(g, "full"), (S, T))], None),
+    "join-semi": ((S, T), lambda g: [Node("out", a_join(g, "semi"), (S, T))], None),
+    "join-anti": ((S, T), lambda g: [Node("out", a_join(g, "anti"), (S, T))], None),
+    "join-where": ((S, T), lambda g: [Node("out", a_join_where(g), (S, T))], None),
     "hopping": ((S,), lambda g: [Node("out", a_hop(g, every_aggregate=g.random() < 0.2), (S,))], None),
     "changing": ((S,), lambda g: [Node("out", a_changing_window(g), (S,))], None),
     "session": ((S,), lambda g: [Node("out", a_session(g), (S,))], None),
@@ -114,7 +126,7 @@ PLANS: dict[str, tuple[tuple[str, ...], Make, Make | None]] = {
     "sliding-over-join": (
         (S, T),
         lambda g: [
-            Node("join", a_join(g, either(g)), (S, T)),
+            Node("join", any_join(g), (S, T)),
             Node("slim", Slim(), ("join",)),
             Node("out", Sliding(small(g), final(g)), ("slim",)),
         ],
@@ -125,7 +137,7 @@ PLANS: dict[str, tuple[tuple[str, ...], Make, Make | None]] = {
         lambda g: [
             Node("w1", Count(g.randrange(1, 4), final(g)), (S,)),
             Node("s1", Slim(), ("w1",)),
-            Node("out", a_join(g, either(g)), ("s1", T)),
+            Node("out", any_join(g), ("s1", T)),
         ],
         None,
     ),
@@ -133,7 +145,7 @@ PLANS: dict[str, tuple[tuple[str, ...], Make, Make | None]] = {
     "session-over-join": (
         (S, T),
         lambda g: [
-            Node("join", a_join(g, either(g)), (S, T)),
+            Node("join", any_join(g), (S, T)),
             Node("slim", Slim(), ("join",)),
             Node("out", a_session(g, changing=g.random() < 0.5), ("slim",)),
         ],
@@ -146,14 +158,14 @@ PLANS: dict[str, tuple[tuple[str, ...], Make, Make | None]] = {
             Node("w2", a_session(g), (T,)),
             Node("s1", Slim(), ("w1",)),
             Node("s2", Slim(), ("w2",)),
-            Node("out", a_join(g, either(g)), ("s1", "s2")),
+            Node("out", any_join(g), ("s1", "s2")),
         ],
         None,
     ),
     "changing-over-join": (
         (S, T),
         lambda g: [
-            Node("join", a_join(g, either(g)), (S, T)),
+            Node("join", any_join(g), (S, T)),
             Node("slim", Slim(), ("join",)),
             Node("out", a_changing_window(g), ("slim",)),
         ],
@@ -172,14 +184,14 @@ PLANS: dict[str, tuple[tuple[str, ...], Make, Make | None]] = {
         lambda g: [
             Node("w1", a_hop(g), (S,)),
             Node("s1", Slim(), ("w1",)),
-            Node("out", a_join(g, either(g)), ("s1", T)),
+            Node("out", any_join(g), ("s1", T)),
         ],
         None,
     ),
     "window-over-join": (
         (S, T),
         lambda g: [
-            Node("join", a_join(g, either(g)), (S, T)),
+            Node("join", any_join(g), (S, T)),
             Node("slim", Slim(), ("join",)),
             Node("out", a_window(g), ("slim",)),
         ],
@@ -192,7 +204,7 @@ PLANS: dict[str, tuple[tuple[str, ...], Make, Make | None]] = {
             Node("w2", a_window(g), (T,)),
             Node("s1", Slim(), ("w1",)),
             Node("s2", Slim(), ("w2",)),
-            Node("out", a_join(g, either(g)), ("s1", "s2")),
+            Node("out", any_join(g), ("s1", "s2")),
         ],
         None,
     ),
@@ -222,8 +234,8 @@ PLANS: dict[str, tuple[tuple[str, ...], Make, Make | None]] = {
     ),
     "join-topic-join": (
         (S, T),
-        lambda g: [Node("join", a_join(g, either(g)), (S, T)), Node("slim", Slim(), ("join",))],
-        lambda g: [Node("out", a_join(g, either(g)), ("topic", "topic"))],
+        lambda g: [Node("join", any_join(g), (S, T)), Node("slim", Slim(), ("join",))],
+        lambda g: [Node("out", any_join(g), ("topic", "topic"))],
     ),
 }
 

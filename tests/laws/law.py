@@ -97,7 +97,7 @@ def encoded(pos: tuple[Any, ...]) -> bytes:
         key = b"\x01" if pos[1] is None else b"\x03" + escape(pos[1].encode())
         return b"w\x01" + key + (pos[2] + 2**63).to_bytes(8, "big")
     if pos[0] == "pair":
-        return b"p" + encoded(pos[1]) + (b"\x00" if pos[2] is None else encoded(pos[2]))
+        return b"p" + b"".join(b"\x00" if side is None else encoded(side) for side in pos[1:])
     if isinstance(pos[0], tuple):
         return b"u" + encoded(pos[0]) + pos[1].to_bytes(4, "big")
     return Position(*pos).encode()

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.core.change import OP, POSITION, TIME, WATERMARK, Op
+from penstock.core.expression import Call, Column, Expression, Literal, Tree
 from penstock.core.time import NEVER
 from penstock.flow import plan
 from penstock.flow.plan import Aggregate
@@ -71,6 +72,31 @@ def session_of(step: Session) -> plan.Session:
     return plan.Session(BY, step.gap * MICRO, longest, COUNT_AND_SUM, step.late, step.allowed * MICRO, step.emit)  # type: ignore[arg-type]
 
 
+VAL, OTHER = Column("val", pa.int64()), Column("other", pa.int64())
+
+
+def call(op: str, *args: Tree, t: pa.DataType | None = None) -> Call:
+    return Call(op, args, t or pa.bool_())
+
+
+def number(n: int) -> Literal:
+    return Literal(n, pa.int64())
+
+
+CONDITIONS: dict[str, Tree] = {
+    "less": call("<", VAL, OTHER),
+    "odd": call("=", call("%", OTHER, number(2), t=pa.int64()), number(1)),
+    "missing": call("or", call("is_null", VAL), call("is_null", OTHER)),
+    "either": call("or", call("in", VAL, number(0), number(1), number(2)), call("=", OTHER, number(3))),
+}
+
+
+def join_of(step: Join) -> plan.Join:
+    condition = None if step.where is None else Expression(step.where, pa.bool_(), ("val", "other"), CONDITIONS[step.where])
+    right = (("other", "val"),)
+    return plan.Join(BY, step.lo * MICRO, step.hi * MICRO, step.how, step.late, right, condition)  # type: ignore[arg-type]
+
+
 def windowed(aggregates: Sequence[Aggregate], late: str) -> pa.Schema:
     fields = [("key", pa.string()), ("window_start", TIMESTAMP), ("window_end", TIMESTAMP)]
     told = [("revision", pa.int64()), *([("cause", corrections.TYPE)] if late == "correct" else [])]
@@ -125,9 +151,8 @@ class OverKernels:
             if layout.single and not step.updating:
                 return self.window(*given)
             return self.panes(*given, step.allowed, step.emit)
-        output = pa.schema([*STREAM, ("other", pa.int64())])
-        right = [("other", "val")]
-        return self.join(["key"], step.lo, step.hi, step.how, step.late, STREAM, STREAM, right, output, slot_us=slot)
+        output = STREAM if step.how in ("semi", "anti") else pa.schema([*STREAM, ("other", pa.int64())])
+        return self.join(join_of(step), [STREAM, STREAM], output, slot_us=slot)
 
 
 class FlowRun:
@@ -265,7 +290,7 @@ def value(node: Node, row: dict[str, Any]) -> Any:
     if isinstance(node.step, Session | Running | Sliding | Count):
         told = (row["revision"],) if isinstance(node.step, Session) and node.step.updating else ()
         return (row["n"], row["total"], *told)
-    return (row["val"], row["other"]) if isinstance(node.step, Join) else row["val"]
+    return (row["val"], row["other"]) if "other" in row else row["val"]
 
 
 def write(topic: Source, rows: pa.Table, F: int) -> None:

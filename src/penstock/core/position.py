@@ -32,6 +32,8 @@ class Position:
     @staticmethod
     def decode(data: bytes) -> "Position | None":
         """The record a position names, or None where it is a derived one."""
+        if data[:1] == b"d":
+            return Position.decode(_place(data)[1])
         topic, end, rest = data[1:].partition(_END)
         if data[:1] != b"s" or not end or len(rest) != 12:
             return None
@@ -44,6 +46,9 @@ def position_text(data: bytes) -> str:
         return f"{data[1:-14].decode()}/{int.from_bytes(data[-12:-8], 'big')}@{int.from_bytes(data[-8:], 'big')}"
     if data[:1] == b"u":
         return position_text(data[1:-4])
+    if data[:1] == b"d":
+        place, record = _place(data)
+        return f"{position_text(record)} ({place})"
     source = Position.decode(data)
     return str(source) if source else f"{_KINDS.get(data[:1], 'row')} {data.hex()}"
 
@@ -87,7 +92,8 @@ def escape(part: bytes) -> bytes:
 
 
 # Every encoded position is closed in itself: none is the beginning of another. So positions put one behind the other compare
-# as tuples do, without being escaped again. The first byte says what it is: s source, w window, p pair, u union.
+# as tuples do, without being escaped again. The first byte says what it is: s source, d source with its place in a database,
+# w window, p pair, u union.
 _NULL, _FIXED, _TEXT = b"\x01", b"\x02", b"\x03"
 _ABSENT = b"\x00"  # the missing side of a pair: before every position
 _SIGN = np.uint64(1 << 63)
@@ -109,11 +115,45 @@ def union_positions(positions: pa.Array, number: int) -> pa.Array:
     return _joined([_constant(b"u", n), _rows(positions), _constant(number.to_bytes(4, "big"), n)], n)
 
 
-def pair_positions(left: pa.Array, li: Indices, right: pa.Array | None, ri: Indices | None) -> pa.Array:
-    """The positions of pairs of rows li and ri of both sides; right=None: left rows without a partner."""
-    n = len(li)
-    partner = _constant(_ABSENT, n) if right is None or ri is None else _taken(right, ri)
-    return _joined([_constant(b"p", n), _taken(left, li), partner], n)
+def pair_positions(left: pa.Array | None, li: Indices | None, right: pa.Array | None, ri: Indices | None) -> pa.Array:
+    """The positions of pairs of rows li and ri of both sides; a side that is None is absent: the rows of the other are alone."""
+    some = li if li is not None else ri
+    n = 0 if some is None else len(some)
+    sides = (
+        _constant(_ABSENT, n) if side is None or rows is None else _taken(side, rows) for side, rows in ((left, li), (right, ri))
+    )
+    return _joined([_constant(b"p", n), *sides], n)
+
+
+def wal_place(lsn: int) -> bytes:
+    """A place in the write-ahead log of a database."""
+    return _FIXED + lsn.to_bytes(8, "big")
+
+
+def binlog_place(file: str, offset: int, row: int) -> bytes:
+    """A place in the numbered files of a binary log: `mysql-bin.000009` lies before `mysql-bin.000010`, however long the number."""
+    name = file.rstrip("0123456789")
+    number = int(file[len(name) :] or 0)
+    return _TEXT + escape(name.encode()) + b"".join(n.to_bytes(8, "big") for n in (number, len(file) - len(name), offset, row))
+
+
+def database_positions(places: pa.Array, positions: pa.Array) -> pa.Array:
+    """The positions of records that know their place in the database they come from: that place, and behind it the record's own
+    position, for several changes may lie at one place. Null: they know none; a zero byte: none, and before all that have one."""
+    placed = pc.binary_join_element_wise(pa.scalar(b"d"), places, positions, pa.scalar(b"", pa.binary()))
+    return pc.coalesce(placed, positions)
+
+
+def _place(data: bytes) -> tuple[str, bytes]:
+    """The place in a database for people, and the position behind it."""
+    if data[1:2] == _ABSENT:
+        return "no place", data[2:]
+    if data[1:2] == _FIXED:
+        return f"lsn {int.from_bytes(data[2:10], 'big')}", data[10:]
+    name, _, rest = data[2:].partition(_END)
+    number, digits, offset, row = (int.from_bytes(rest[i : i + 8], "big") for i in range(0, 32, 8))
+    file = name.replace(b"\x00\x01", b"\x00").decode() + (f"{number:0{digits}}" if digits else "")
+    return f"{file}:{offset}" + (f" row {row}" if row else ""), rest[32:]
 
 
 def _taken(positions: pa.Array, indices: Indices) -> Bytes | pa.Array:

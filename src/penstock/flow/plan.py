@@ -12,6 +12,7 @@ from penstock.core.schema import Schema
 
 Late = Literal["divert", "ignore", "correct"]
 Emit = Literal["final", "updates"]
+How = Literal["inner", "left", "right", "full", "semi", "anti"]
 
 
 @dataclass(frozen=True)
@@ -235,16 +236,17 @@ class Last:
 
 @dataclass(frozen=True)
 class Join:
-    """l and r match iff equal `on` and lo <= r.t - l.t <= hi."""
+    """l and r match iff equal `on`, lo <= r.t - l.t <= hi, and the condition holds."""
 
     family: ClassVar[str] = "join"
 
     on: tuple[str, ...]
     lo: timedelta
     hi: timedelta
-    how: Literal["inner", "left"]
+    how: How
     late: Late
-    right: tuple[tuple[str, str], ...]  # output name -> name on the right side, without `on`
+    right: tuple[tuple[str, str], ...]  # name in the joined row -> name on the right side, without `on`
+    condition: Expression | None = None  # over the columns of the joined row
 
 
 @dataclass(frozen=True)
@@ -286,7 +288,7 @@ class TableJoin:
     late: ClassVar[str] = "none"
 
     on: tuple[str, ...]
-    how: Literal["inner", "left", "right", "full", "semi", "anti"]
+    how: How
     right: tuple[tuple[str, str], ...]  # output name -> name on the right side, without `on`
     keys: tuple[tuple[str, ...], tuple[str, ...]]  # what names a row of either side; () = its position
     key: tuple[str, ...]  # what names a row of the output; () = its position

@@ -1,73 +1,84 @@
-"""Interval join of two streams: inner and left.
+"""Interval join of two streams: inner, left, right, full, semi and anti.
 
 State: tables "left" and "right" hold the rows that may still meet others, in slots of time, sorted so that partners are one range
-(kernels/probe.py). A left join also remembers who waits and who was matched (kernels/waiting.py).
+(kernels/probe.py). Where rows come out alone, or once, it is also remembered who waits and who was matched (kernels/waiting.py).
 """
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from penstock.core.change import HASH, POSITION, TIME
+from penstock.core.expression import Expression
 from penstock.core.hashing import Hashes, hash64
 from penstock.core.time import FOREVER, NEVER, micros
 from penstock.kernels import waiting
 from penstock.kernels.judging import behind_their_watermark
-from penstock.kernels.pairing import Meeting, Output
+from penstock.kernels.meeting import Batch, Encounter, Meeting
+from penstock.kernels.pairing import Condition, Output
 from penstock.kernels.port import Changes, Prepared, State, Stepped
-from penstock.kernels.probe import Found, Side, Stretch, probe
+from penstock.kernels.probe import Side, Stretch, probe
 from penstock.kernels.tables import by_slot, column, numbers, sorted_by_hash
 
 Mask = npt.NDArray[np.bool_]
+How = Literal["inner", "left", "right", "full", "semi", "anti"]
 
-LEFT, RIGHT = "left", "right"
+SIDES = ("left", "right")
+_ALONE: dict[str, tuple[int, ...]] = {"left": (0,), "anti": (0,), "right": (1,), "full": (0, 1)}  # whose rows come out unmatched
 _NARROWEST = 60_000_000  # a slot is at least a minute, so that a short bound under a long lateness does not make thousands of files
 _WAITING_PER_SLOT = 8
 
 
-@dataclass(frozen=True)
-class Batch:
-    """New rows of one side that may match, sorted by the code of the epoch's stretch of time."""
+class Definition(Protocol):
+    """What a flow says of a join."""
 
-    rows: pa.Table
-    side: Side
-    stretch: Stretch
-    keyless: pa.Table  # rows with null in their key: they match nothing
+    @property
+    def on(self) -> Sequence[str]: ...
+    @property
+    def lo(self) -> timedelta: ...
+    @property
+    def hi(self) -> timedelta: ...
+    @property
+    def how(self) -> How: ...
+    @property
+    def late(self) -> str: ...
+    @property
+    def right(self) -> Sequence[tuple[str, str]]:
+        """Name in the joined row, and name on the right side."""
+        ...
+
+    @property
+    def condition(self) -> Expression | None:
+        """What else must hold of a pair, over the columns of the joined row."""
+        ...
 
 
 class JoinKernel:
-    """l and r match iff their `on` columns are equal (null equals nothing) and lo_us <= r.t - l.t <= hi_us."""
+    """l and r match iff their `on` columns are equal (null equals nothing), lo <= r.t - l.t <= hi, and the condition holds."""
 
     needs_position, gives_position = True, True
 
-    def __init__(
-        self,
-        on: Sequence[str],
-        lo_us: int,
-        hi_us: int,
-        how: Literal["inner", "left"],
-        late: Literal["divert", "ignore"],
-        left_schema: pa.Schema,
-        right_schema: pa.Schema,
-        right: Sequence[tuple[str, str]],
-        output_schema: pa.Schema,
-        *,
-        slot_us: int | None = None,
-    ) -> None:
-        """right: output name and name on the right side. slot_us: how wide a slot of state is (state cannot change it)."""
-        self._on, self._lo, self._hi, self._how, self._late = tuple(on), lo_us, hi_us, how, late
-        self._width = slot_us or max(hi_us - lo_us, _NARROWEST)
-        self._narrow = max(self._width // _WAITING_PER_SLOT, 1)
-        self._output = Output(output_schema, right)
-        right_names = [name for name in right_schema.names if name in on or name in dict(right).values()]
-        self._names = [[*left_schema.names, TIME, POSITION], [*right_names, TIME, POSITION]]
+    def __init__(self, join: Definition, inputs: Sequence[pa.Schema], output: pa.Schema, *, slot_us: int | None = None) -> None:
+        """slot_us: how wide a slot of state is (state cannot change it)."""
+        self._on, self._how, self._late = tuple(join.on), join.how, join.late
+        self._lo, self._hi = micros(join.lo), micros(join.hi)
+        self._reach = (self._hi, -self._lo)  # a row of time t may meet rows of the other side up to t + reach
+        self._alone = _ALONE.get(join.how, ())
+        self._width = slot_us or max(self._hi - self._lo, _NARROWEST)
+        # Whoever waits is looked through when due, a part of a slot at a time; who was matched in a semi join, slot by slot.
+        width = self._width if join.how == "semi" else max(self._width // _WAITING_PER_SLOT, 1)
+        self._waiting = [waiting.Waiting(port, reach, width) for port, reach in enumerate(self._reach)]
+        tree = join.condition.tree if join.condition else None
+        self._condition = Condition(tree, dict(join.right)) if tree is not None else None
+        self._output = Output(output, self._on, join.right, own=join.how in ("semi", "anti"))
+        self._compared = [{*self._on, *names} for names in (self._condition.reads() if self._condition else ((), ()))]
+        read = [self._compared[port] | self._output.reads(port) for port in (0, 1)]
+        self._names = [[*(n for n in inputs[port].names if n in read[port]), TIME, POSITION] for port in (0, 1)]
 
     def prepare(self, port: int, rows: pa.Table) -> Prepared:
         """Judges rows; those on time go on and are never judged again."""
@@ -75,7 +86,7 @@ class JoinKernel:
         count = int(np.count_nonzero(late))
         fates = Counter({"on time": rows.num_rows - count, "diverted" if self._late == "divert" else "ignored": count})
         kept = ~late
-        if port == 1 or self._how == "inner":
+        if port not in self._alone:
             kept &= self._keyed(rows)
         taken = rows.select(self._names[port])
         taken = taken if kept.all() else taken.filter(pa.array(kept))
@@ -86,35 +97,42 @@ class JoinKernel:
     def step(self, state: State, rows: Sequence[pa.Table | None], frontiers: Sequence[int]) -> Stepped:
         left, right = self._batches(rows)
         changes, out = Changes(), [self._output.empty(self.gives_position)]
-        seeking = self._met(state, RIGHT, left, right, (self._lo, self._hi))
-        sought = self._met(state, LEFT, right, None, (-self._hi, -self._lo))
-        if self._how == "left":
-            out += self._alone(state, changes, left, seeking, sought, frontiers[1])
-        self._keep(changes, LEFT, left, frontiers[1] - self._hi)
-        self._keep(changes, RIGHT, right, frontiers[0] + self._lo)
-        self._evict(state, changes, LEFT, frontiers[1] - self._hi)
-        self._evict(state, changes, RIGHT, frontiers[0] + self._lo)
-        return Stepped(pa.concat_tables(out), changes, more=self._pairs(left, seeking, right, sought))
+        seeking = self._met(state, 0, left, right)
+        sought = self._met(state, 1, right, None)
+        encounter = Encounter((left, right), (seeking, sought))
+        others = frontiers[::-1]  # what the rows of either side wait for
+        for port in self._alone:
+            out += self._unmatched(state, changes, port, encounter, others[port])
+        if self._how == "semi":
+            out += self._matched(state, changes, encounter, others[0])
+        for port in (0, 1):
+            self._keep(changes, port, self._lasting(port, encounter), others[port] - self._reach[port])
+            self._evict(state, changes, port, others[port] - self._reach[port])
+        pairs = () if self._how in ("semi", "anti") else self._pairs(encounter)
+        return Stepped(pa.concat_tables(out), changes, more=pairs)
 
     def merge(self, table: str, runs: Sequence[pa.Table]) -> pa.Table:
-        if table == waiting.MATCHED:
+        if table in waiting.MATCHED:
             return waiting.matched_once(runs)
         return sorted_by_hash(pa.concat_tables(runs))
 
     def frontier(self, frontiers: Sequence[int]) -> int:
-        """A left row is held for hi before it comes out alone under its own time. What is endless stays so."""
+        """A row that comes out under its own time may be held until nobody can come for it. What is endless stays so."""
         least = min(frontiers)
-        if self._how == "inner" or least in (NEVER, FOREVER):
+        if least in (NEVER, FOREVER):
             return least
-        return least - max(self._hi, 0)
+        held = [self._reach[port] for port in ((0,) if self._how == "semi" else self._alone)]
+        return least - max(0, *held) if held else least
 
     def open_rows(self, state: State) -> pa.Table | None:
-        """Left rows that wait for a partner, as they would come out alone."""
-        if self._how == "inner":
+        """Rows that wait for a partner, as they would come out alone."""
+        if not self._alone:
             return None
-        alone = waiting.fall_due(state, self._due(state, FOREVER), None)
-        placed = self.gives_position
-        return pa.concat_tables([self._output.empty(placed), *(self._output.alone(rows, placed) for rows in alone)])
+        out = [self._output.empty(self.gives_position)]
+        for port in self._alone:
+            side = self._waiting[port]
+            out += self._lonely(port, side.fall_due(state, side.due(state, FOREVER), None))
+        return pa.concat_tables(out)
 
     def _is_late(self, rows: pa.Table) -> Mask:
         return behind_their_watermark(rows)
@@ -144,25 +162,35 @@ class JoinKernel:
         side = Side(numbers(ordered, HASH), numbers(ordered, TIME), [column(ordered, name) for name in self._on])
         return Batch(ordered, side, stretch, keyless)
 
-    def _met(self, state: State, table: str, seeker: Batch | None, fresh: Batch | None, reach: tuple[int, int]) -> Meeting | None:
-        """Who of the seekers' partners is in state or among the fresh rows of the other side."""
+    def _met(self, state: State, port: int, seeker: Batch | None, fresh: Batch | None) -> Meeting | None:
+        """Who of the partners of one side's new rows is in state or among the fresh rows of the other side."""
         if seeker is None or not seeker.rows.num_rows:
             return None
-        found: list[Found | None] = []
+        table, reach = SIDES[1 - port], (-self._reach[1 - port], self._reach[port])
+        found = []
         first, last = int(seeker.side.times.min()) + reach[0], int(seeker.side.times.max()) + reach[1]
         for slot in state.slots(table):
             if slot <= last and first < slot + self._width:
                 stretch = Stretch(slot, self._width)
                 found += [probe(seeker.side, run, stretch, reach, self._on) for run in state.runs(table, slot)]
+        here = None
         if fresh is not None:
             run = _with_hash(fresh.rows, fresh.stretch.code(fresh.side.hashes, fresh.side.times))
-            found.append(probe(seeker.side, run, fresh.stretch, reach, self._on))
-        some = [f for f in found if f is not None]
-        return Meeting.of(some) if some else None
+            here = probe(seeker.side, run, fresh.stretch, reach, self._on)
+        known = [f for f in found if f is not None]
+        return self._counting(port, seeker.rows, Meeting.of(known, here)) if known or here else None
 
-    def _pairs(
-        self, left: Batch | None, seeking: Meeting | None, right: Batch | None, sought: Meeting | None
-    ) -> Iterator[pa.Table]:
+    def _counting(self, port: int, seeker: pa.Table, met: Meeting) -> Meeting | None:
+        """Without the pairs for which the condition does not hold."""
+        if self._condition is None:
+            return met
+        if port == 0:
+            return met.where(self._condition.over(seeker, met.partners))
+        holds = self._condition.over(met.partners, seeker)
+        return met.where(lambda ri, li: holds(li, ri))
+
+    def _pairs(self, encounter: Encounter) -> Iterator[pa.Table]:
+        (left, right), (seeking, sought) = encounter.batches, encounter.meetings
         if left and seeking:
             for li, ri in seeking.blocks():
                 yield self._output.pairs(left.rows, li, seeking.partners, ri, self.gives_position)
@@ -170,37 +198,55 @@ class JoinKernel:
             for ri, li in sought.blocks():
                 yield self._output.pairs(sought.partners, li, right.rows, ri, self.gives_position)
 
-    def _alone(
-        self, state: State, changes: Changes, left: Batch | None, seeking: Meeting | None, sought: Meeting | None, now: int
-    ) -> list[pa.Table]:
-        """Left rows that are due without a partner; those not yet due are put to wait."""
-        due = self._due(state, now)
-        matched_now = sorted_by_hash(sought.met().select([HASH, TIME, POSITION])) if sought else None
-        alone, fresh = waiting.fall_due(state, due, matched_now), None
-        if left is not None:
-            lonely = left.rows if seeking is None else left.rows.filter(pa.array(seeking.missed(left.rows.num_rows)))
-            lonely = pa.concat_tables([lonely, left.keyless])
-            overdue = pa.array(numbers(lonely, TIME) + self._hi < now)
-            alone.append(lonely.filter(overdue))
-            fresh = sorted_by_hash(self._coded(lonely.filter(pc.invert(overdue))))
-        waiting.keep(changes, due, self._narrow, fresh, matched_now)
-        changes.drop |= waiting.over(state, due, self._narrow)
-        return [self._output.alone(rows, self.gives_position) for rows in alone]
+    def _unmatched(self, state: State, changes: Changes, port: int, encounter: Encounter, now: int) -> list[pa.Table]:
+        """Rows of one side that are due without a partner; those not yet due are put to wait."""
+        side, fresh = self._waiting[port], None
+        due, met = side.due(state, now), encounter.met_known(port)
+        matched_now = waiting.matched(met) if met is not None else None
+        alone, lonely = side.fall_due(state, due, matched_now), encounter.lonely(port)
+        if lonely is not None:
+            overdue = due.overdue(numbers(lonely, TIME))
+            alone.append(lonely.filter(pa.array(overdue)))
+            fresh = sorted_by_hash(self._coded(lonely.filter(pa.array(~overdue))))
+        side.keep(changes, due, fresh, matched_now)
+        side.drop(state, changes, due)
+        return self._lonely(port, alone)
 
-    def _due(self, state: State, now: int) -> waiting.Due:
-        return waiting.Due(self._hi, state.before(1), now)
+    def _matched(self, state: State, changes: Changes, encounter: Encounter, now: int) -> list[pa.Table]:
+        """Left rows that have met somebody for the first time."""
+        side, (left, _), known = self._waiting[0], encounter.batches, encounter.met_known(0)
+        due, first = side.due(state, now), side.first_met(state, known) if known is not None else None
+        side.keep(changes, due, None, waiting.matched(first) if first is not None else None)
+        side.drop(state, changes, due)
+        fresh = left.rows.filter(pa.array(encounter.met(0))) if left else None
+        return self._lonely(0, [rows for rows in (fresh, first) if rows is not None])
 
-    def _keep(self, changes: Changes, table: str, batch: Batch | None, least: int) -> None:
-        """Adds new rows that others may still come for."""
-        if batch is None:
+    def _lonely(self, port: int, rows: Sequence[pa.Table]) -> list[pa.Table]:
+        return [self._output.alone(port, some, self.gives_position) for some in rows]
+
+    def _lasting(self, port: int, encounter: Encounter) -> pa.Table | None:
+        """New rows that others may still come for: all, but only for the first time where a row comes out once or not at all."""
+        batch = encounter.batches[port]
+        if batch is None or port == 1 or self._how not in ("semi", "anti"):
+            return batch.rows if batch else None
+        rows = batch.rows.filter(pa.array(~encounter.met(0)))
+        if self._how == "semi":
+            return rows
+        return rows.select(
+            [n for n in rows.column_names if n in {*self._compared[0], TIME, POSITION, HASH}]
+        )  # whole: those that wait
+
+    def _keep(self, changes: Changes, port: int, rows: pa.Table | None, least: int) -> None:
+        """Adds new rows to state, but for those that nobody can come for any more."""
+        if rows is None:
             return
-        lasting = batch.side.times >= least
-        rows = batch.rows if lasting.all() else batch.rows.filter(pa.array(lasting))
+        lasting = numbers(rows, TIME) >= least
+        rows = rows if lasting.all() else rows.filter(pa.array(lasting))
         for slot, part in by_slot(self._coded(rows), self._width).items():
-            changes.add[table, slot] = sorted_by_hash(part)
+            changes.add[SIDES[port], slot] = sorted_by_hash(part)
 
-    def _evict(self, state: State, changes: Changes, table: str, least: int) -> None:
-        changes.drop |= {(table, slot) for slot in state.slots(table) if slot + self._width <= least}
+    def _evict(self, state: State, changes: Changes, port: int, least: int) -> None:
+        changes.drop |= {(SIDES[port], slot) for slot in state.slots(SIDES[port]) if slot + self._width <= least}
 
     def _coded(self, rows: pa.Table) -> pa.Table:
         """Rows with the code within their slot as HASH; its high bits, by which buckets are cut, stay those of the hash."""
@@ -208,26 +254,8 @@ class JoinKernel:
         return _with_hash(rows, codes)
 
 
-class Definition(Protocol):
-    """What a flow says of a join."""
-
-    @property
-    def on(self) -> Sequence[str]: ...
-    @property
-    def lo(self) -> timedelta: ...
-    @property
-    def hi(self) -> timedelta: ...
-    @property
-    def how(self) -> Literal["inner", "left"]: ...
-    @property
-    def late(self) -> Literal["divert", "ignore"]: ...
-    @property
-    def right(self) -> Sequence[tuple[str, str]]: ...
-
-
 def build(join: Definition, inputs: Sequence[pa.Schema], output: pa.Schema) -> JoinKernel:
-    left, right = inputs
-    return JoinKernel(join.on, micros(join.lo), micros(join.hi), join.how, join.late, left, right, join.right, output)
+    return JoinKernel(join, inputs, output)
 
 
 def _with_hash(rows: pa.Table, codes: Hashes) -> pa.Table:

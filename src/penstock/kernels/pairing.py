@@ -1,71 +1,62 @@
-"""The output rows of a join: which column comes from which side, made in blocks of pairs."""
+"""What becomes of pairs in a join: which of them count, and the output rows, each column from its side."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.core.change import POSITION, TIME
+from penstock.core.expression import Column, Tree, walk
 from penstock.core.position import pair_positions
 from penstock.core.time import NEVER
-from penstock.kernels.probe import Found, spread
+from penstock.kernels.aggregation import frame_of
+from penstock.kernels.expressions import compile
 from penstock.kernels.tables import as_type, column, numbers, travelling
 
 Longs = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
 
-_BLOCK = 1 << 17  # pairs made at once: they stay in the cache, and a column of text within what one Arrow array can hold
+_ROW = "__row"
 
 
-@dataclass(frozen=True)
-class Meeting:
-    """Row rows[i] of those that looked met count[i] rows of `partners` from start[i] on."""
+class Condition:
+    """What must hold of a pair besides key and time: an expression over the columns of the joined row. Null is no."""
 
-    rows: Longs
-    start: Longs
-    count: Longs
-    partners: pa.Table
+    def __init__(self, tree: Tree, right: Mapping[str, str]) -> None:
+        """right: name in the joined row -> name on the right side."""
+        self._tree = tree
+        names = dict.fromkeys(part.name for part in walk(tree) if isinstance(part, Column))
+        self._right = {name: right[name] for name in names if name in right}
+        self._left = [name for name in names if name not in right]
 
-    @classmethod
-    def of(cls, found: Sequence[Found]) -> "Meeting":
-        sizes = [f.touched.num_rows for f in found]
-        shifts = np.cumsum([0, *sizes[:-1]])
-        return cls(
-            np.concatenate([f.rows for f in found]),
-            np.concatenate([f.start + shift for f, shift in zip(found, shifts, strict=True)]),
-            np.concatenate([f.count for f in found]),
-            found[0].touched if len(found) == 1 else pa.concat_tables([f.touched for f in found]).combine_chunks(),
-        )
+    def reads(self) -> tuple[list[str], list[str]]:
+        """The columns of the left side and of the right."""
+        return self._left, list(self._right.values())
 
-    def missed(self, rows: int) -> npt.NDArray[np.bool_]:
-        """Who of so many rows that looked met nobody."""
-        alone = np.ones(rows, np.bool_)
-        alone[self.rows] = False
-        return alone
+    def over(self, left: pa.Table, right: pa.Table) -> Callable[[Longs, Longs], Mask]:
+        """Whether it holds of rows li of the left side and ri of the right."""
+        return lambda li, ri: self._holds(left, li, right, ri)
 
-    def met(self) -> pa.Table:
-        """The partners that somebody met."""
-        met = np.zeros(self.partners.num_rows, np.bool_)
-        met[spread(self.start, self.count)] = True
-        return self.partners.filter(pa.array(met))
-
-    def blocks(self) -> Iterator[tuple[Longs, Longs]]:
-        """Pairs as (row, partner), so many at a time."""
-        behind = np.cumsum(self.count)
-        at = 0
-        while at < len(self.rows):
-            done = int(behind[at - 1]) if at else 0
-            end = max(int(np.searchsorted(behind, done + _BLOCK, "right")), at + 1)
-            yield np.repeat(self.rows[at:end], self.count[at:end]), spread(self.start[at:end], self.count[at:end])
-            at = end
+    def _holds(self, left: pa.Table, li: Longs, right: pa.Table, ri: Longs) -> Mask:
+        by_left, by_right = pa.array(li), pa.array(ri)
+        columns = {name: column(left, name).take(by_left) for name in self._left}
+        columns |= {name: column(right, own).take(by_right) for name, own in self._right.items()}
+        frame = frame_of(pa.table({_ROW: by_left, **columns}))
+        return frame.select(compile(self._tree).fill_null(False).alias(_ROW))[_ROW].to_numpy()
 
 
 class Output:
     """Makes the rows of a join's schema out of rows of both sides; `placed`: with their positions."""
 
-    def __init__(self, schema: pa.Schema, right: Sequence[tuple[str, str]]) -> None:
-        self._schema, self._right = schema, dict(right)
+    def __init__(self, schema: pa.Schema, on: Sequence[str], right: Sequence[tuple[str, str]], *, own: bool) -> None:
+        """own: rows come out alone as they are, under their own position, and not as the half of a pair."""
+        self._schema, self._right, self._own = schema, dict(right), own
+        self._alone = ({f.name: f.name for f in schema if f.name not in self._right}, self._right | {name: name for name in on})
+
+    def reads(self, port: int) -> set[str]:
+        """The columns of a side that come out."""
+        return {self._right[f.name] if port else f.name for f in self._schema if (f.name in self._right) == bool(port)}
 
     def empty(self, placed: bool) -> pa.Table:
         return travelling(self._schema, placed=placed).empty_table()
@@ -81,15 +72,20 @@ class Output:
         positions = pair_positions(column(left, POSITION), li, column(right, POSITION), ri) if placed else None
         return self._table(columns, times, positions)
 
-    def alone(self, left: pa.Table, placed: bool) -> pa.Table:
-        """Left rows without a partner: null on the right."""
-        n = left.num_rows
+    def alone(self, port: int, rows: pa.Table, placed: bool) -> pa.Table:
+        """Rows of one side without a partner: null on the other, but for the columns that both have."""
+        sources = self._alone[port]
         columns = [
-            pa.nulls(n, field.type) if field.name in self._right else as_type(column(left, field.name), field.type)
+            as_type(column(rows, sources[field.name]), field.type) if field.name in sources else pa.nulls(rows.num_rows, field.type)
             for field in self._schema
         ]
-        positions = pair_positions(column(left, POSITION), np.arange(n), None, None) if placed else None
-        return self._table(columns, numbers(left, TIME), positions)
+        return self._table(columns, numbers(rows, TIME), self._place(port, rows) if placed else None)
+
+    def _place(self, port: int, rows: pa.Table) -> pa.Array:
+        positions, every = column(rows, POSITION), np.arange(rows.num_rows)
+        if self._own:
+            return positions
+        return pair_positions(None, None, positions, every) if port else pair_positions(positions, every, None, None)
 
     def _table(self, columns: list[pa.Array], times: Longs, positions: pa.Array | None) -> pa.Table:
         system = [pa.array(times), pa.array(np.full(len(times), NEVER)), *([positions] if positions is not None else [])]

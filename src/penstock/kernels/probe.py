@@ -5,7 +5,7 @@ stretch. So the partners of a row are one range of the run; the keys themselves 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -54,12 +54,13 @@ class Side:
 
 @dataclass(frozen=True)
 class Found:
-    """Which rows met: row i of those that looked, with count[i] rows of `touched` from start[i] on."""
+    """Which rows met: row rows[i] of those that looked, with count[i] rows of `touched` from start[i] on."""
 
     rows: Longs
     start: Longs
     count: Longs
     touched: pa.Table
+    places: Longs  # where in the run each touched row stands
 
     def pairs(self) -> tuple[Longs, Longs]:
         return np.repeat(self.rows, self.count), spread(self.start, self.count)
@@ -96,10 +97,11 @@ def _touched(rows: Longs, start: Longs, end: Longs, run: pa.Table) -> Found:
     fresh = np.maximum(end - np.maximum(start, seen), 0)
     total = int(fresh.sum())
     if total == end[-1] - start[0]:
-        touched = run.slice(int(start[0]), total)
+        places, touched = np.arange(start[0], end[-1]), run.slice(int(start[0]), total)
     else:
-        touched = run.take(pa.array(spread(np.maximum(start, seen), fresh)))
-    return Found(rows, np.cumsum(fresh) - (end - start), end - start, touched)
+        places = spread(np.maximum(start, seen), fresh)
+        touched = run.take(pa.array(places))
+    return Found(rows, np.cumsum(fresh) - (end - start), end - start, touched, places)
 
 
 def _checked(side: Side, found: Found, reach: tuple[int, int], on: Sequence[str], *, exact: bool) -> Found | None:
@@ -111,7 +113,7 @@ def _checked(side: Side, found: Found, reach: tuple[int, int], on: Sequence[str]
     changes = np.concatenate([[0], np.cumsum(other)])
     if exact and np.array_equal(changes[found.start + found.count - 1], changes[found.start]):
         equal = _same(_taken(side.keys, found.rows), _taken(keys, found.start))
-        kept = Found(found.rows[equal], found.start[equal], found.count[equal], found.touched)
+        kept = replace(found, rows=found.rows[equal], start=found.start[equal], count=found.count[equal])
     else:
         kept = _one_by_one(side, found, keys, reach)
     return kept if len(kept.rows) else None
@@ -121,7 +123,7 @@ def _one_by_one(side: Side, found: Found, keys: list[pa.Array], reach: tuple[int
     rows, at = found.pairs()
     apart = numbers(found.touched, TIME)[at] - side.times[rows]
     equal = _same(_taken(side.keys, rows), _taken(keys, at)) & (apart >= reach[0]) & (apart <= reach[1])
-    return Found(rows[equal], at[equal], np.ones(int(equal.sum()), np.int64), found.touched)
+    return replace(found, rows=rows[equal], start=at[equal], count=np.ones(int(equal.sum()), np.int64))
 
 
 def _taken(columns: Sequence[pa.Array], rows: Longs) -> list[pa.Array]:

@@ -1,7 +1,7 @@
-"""Left rows of a left join that have met nobody yet: kept until nobody can come for them any more, then sent alone, once.
+"""Rows of one side of a join that have met nobody yet: kept until nobody can come for them any more, then sent alone, once.
 
-State, in narrow slots of time: "waiting" holds rows that met nobody in their first epoch, "matched" the positions of those that
-have met somebody since. A row is due when F of the right side > t + hi; the frontier of the epoch before tells what was due then.
+State, in narrow slots of time: one table holds rows that met nobody in their first epoch, another the positions of those that
+have met somebody since. A row is due when F of the other side > t + reach; F of the epoch before tells what was due then.
 """
 
 from collections.abc import Sequence
@@ -17,53 +17,78 @@ from penstock.kernels.port import Changes, State
 from penstock.kernels.probe import spread
 from penstock.kernels.tables import by_slot, column, numbers, sorted_by_hash
 
-WAITING, MATCHED = "waiting", "matched"
+WAITING = ("waiting", "waiting_right")  # by side
+MATCHED = ("matched", "matched_right")
 
 
 @dataclass(frozen=True)
 class Due:
-    """Left rows with before <= t + hi < now."""
+    """Rows with before <= t + reach < now."""
 
-    hi: int
-    before: int  # F of the right side in the epoch before
+    reach: int
+    before: int  # F of the other side in the epoch before
     now: int
 
     def rows(self, times: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-        return np.asarray((times + self.hi >= self.before) & (times + self.hi < self.now))
+        return np.asarray((times + self.reach >= self.before) & (times + self.reach < self.now))
+
+    def overdue(self, times: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+        """Rows that are due as soon as they come."""
+        return np.asarray(times + self.reach < self.now)
 
     def begun(self, slot: int) -> bool:
-        return slot + self.hi < self.now
+        return slot + self.reach < self.now
 
     def over(self, slot: int, width: int) -> bool:
-        return slot + width - 1 + self.hi < self.now
+        return slot + width - 1 + self.reach < self.now
 
 
-def fall_due(state: State, due: Due, matched_now: pa.Table | None) -> list[pa.Table]:
-    """The waiting rows that are due and have met nobody, in this epoch neither."""
-    alone = []
-    for slot in filter(due.begun, state.slots(WAITING)):
-        matched = state.runs(MATCHED, slot) + ([matched_now] if matched_now is not None else [])
-        for run in state.runs(WAITING, slot):
-            rows = run.filter(pa.array(due.rows(numbers(run, TIME))))
-            alone.append(_without(rows, matched))
-    return [rows for rows in alone if rows.num_rows]
+class Waiting:
+    """The rows of one side that wait, and which of them were matched."""
+
+    def __init__(self, port: int, reach: int, width: int) -> None:
+        """port: whose rows wait. reach: the other side has nobody for time t any more when its frontier > t + reach."""
+        self._other, self._reach, self._width = 1 - port, reach, width
+        self._waiting, self._matched = WAITING[port], MATCHED[port]
+
+    def due(self, state: State, now: int) -> Due:
+        """now: F of the other side."""
+        return Due(self._reach, state.before(self._other), now)
+
+    def fall_due(self, state: State, due: Due, matched_now: pa.Table | None) -> list[pa.Table]:
+        """The waiting rows that are due and have met nobody, in this epoch neither."""
+        alone = []
+        for slot in filter(due.begun, state.slots(self._waiting)):
+            matched = state.runs(self._matched, slot) + ([matched_now] if matched_now is not None else [])
+            for run in state.runs(self._waiting, slot):
+                alone.append(_without(run.filter(pa.array(due.rows(numbers(run, TIME)))), matched))
+        return [rows for rows in alone if rows.num_rows]
+
+    def keep(self, changes: Changes, due: Due, fresh: pa.Table | None, matched_now: pa.Table | None) -> None:
+        """Adds new rows that wait and rows that were matched (both sorted by HASH) to their slots, but for slots that are over."""
+        for table, rows in ((self._waiting, fresh), (self._matched, matched_now)):
+            for slot, part in by_slot(rows, self._width).items() if rows is not None else ():
+                if not due.over(slot, self._width):
+                    changes.add[table, slot] = part
+
+    def drop(self, state: State, changes: Changes, due: Due) -> None:
+        """The slots in which every row is due."""
+        tables = (self._waiting, self._matched)
+        changes.drop |= {(table, slot) for table in tables for slot in state.slots(table) if due.over(slot, self._width)}
+
+    def first_met(self, state: State, met: pa.Table) -> pa.Table:
+        """Those of the rows met now that nobody had met before."""
+        slots = by_slot(met, self._width)
+        return pa.concat_tables([met.slice(0, 0), *(_without(rows, state.runs(self._matched, s)) for s, rows in slots.items())])
 
 
-def keep(changes: Changes, due: Due, width: int, fresh: pa.Table | None, matched_now: pa.Table | None) -> None:
-    """Adds new rows that wait and rows that were matched (both sorted by HASH) to their slots, but for slots that are over."""
-    for table, rows in ((WAITING, fresh), (MATCHED, matched_now)):
-        for slot, part in by_slot(rows, width).items() if rows is not None else ():
-            if not due.over(slot, width):
-                changes.add[table, slot] = part
-
-
-def over(state: State, due: Due, width: int) -> set[tuple[str, int]]:
-    """The slots in which every row is due."""
-    return {(table, slot) for table in (WAITING, MATCHED) for slot in state.slots(table) if due.over(slot, width)}
+def matched(met: pa.Table) -> pa.Table:
+    """What is remembered of rows that met somebody, sorted by HASH."""
+    return sorted_by_hash(met.select([HASH, TIME, POSITION]))
 
 
 def matched_once(runs: Sequence[pa.Table]) -> pa.Table:
-    """Several runs of "matched" with every row named once."""
+    """Several runs of matched rows with every row named once."""
     together = pa.concat_tables(runs)
     once = together.group_by(POSITION).aggregate([(HASH, "min"), (TIME, "min")])
     named = once.rename_columns({f"{HASH}_min": HASH, f"{TIME}_min": TIME}).select(together.column_names)

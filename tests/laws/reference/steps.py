@@ -86,6 +86,13 @@ class Join:
     hi: int
     how: str = "inner"
     late: str = "divert"
+    where: str | None = None  # the name of a condition
+
+    @property
+    def held(self) -> int:
+        """How long a row may be held before it comes out under its own time."""
+        left, right = max(self.hi, 0), max(-self.lo, 0)
+        return {"inner": 0, "right": right, "full": max(left, right)}.get(self.how, left)
 
 
 Step = Where | Slim | Union | Window | Session | Running | Sliding | Count | Join
@@ -263,15 +270,36 @@ def greatest(doubles: list[float]) -> float:
     return max(doubles, key=lambda x: (math.isnan(x), x))
 
 
+# Conditions of joins over the values of both sides: true, false or, where a null decides, None.
+CONDITIONS: dict[str, Callable[[int | None, int | None], bool | None]] = {
+    "less": lambda a, b: None if a is None or b is None else a < b,
+    "odd": lambda a, b: None if b is None else b % 2 == 1,
+    "missing": lambda a, b: a is None or b is None,
+    "either": lambda a, b: True if a in (0, 1, 2) or b == 3 else None if a is None or b is None else False,
+}
+
+
 def join(s: Join, ins: list[list[Row]], fs: list[int]) -> Result:
     (lefts, late, fates), (rights, late2, fates2) = (judged(s.late, rows, lambda r: r.t >= r.W) for rows in ins)
+
+    def match(left: Row, right: Row) -> bool:
+        near = left.key is not None and left.key == right.key and s.lo <= right.t - left.t <= s.hi
+        return near and (s.where is None or CONDITIONS[s.where](left.val, right.val) is True)
+
     out = []
     for left in map(settle, lefts):
-        partners = [r for r in rights if left.key is not None and left.key == r.key and s.lo <= r.t - left.t <= s.hi]
+        partners = [r for r in rights if match(left, r)]
+        over = not partners and fs[1] > left.t + s.hi
+        if s.how in ("semi", "anti"):
+            out += [left] if (partners if s.how == "semi" else over) else []
+            continue
         out += [Row(max(left.t, r.t), left.key, (left.val, r.val), ("pair", left.pos, r.pos)) for r in partners]
-        if s.how == "left" and not partners and fs[1] > left.t + s.hi:
+        if s.how in ("left", "full") and over:
             out.append(Row(left.t, left.key, (left.val, None), ("pair", left.pos, None)))
-    return Result(out, late + late2, fates + fates2, later(min(fs), -max(s.hi, 0) if s.how == "left" else 0))
+    if s.how in ("right", "full"):
+        alone = [r for r in rights if not any(match(left, r) for left in lefts) and fs[0] > r.t - s.lo]
+        out += [Row(r.t, r.key, (None, r.val), ("pair", None, r.pos)) for r in alone]
+    return Result(out, late + late2, fates + fates2, later(min(fs), -s.held))
 
 
 def later(F: int, by: int) -> int:

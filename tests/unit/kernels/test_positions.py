@@ -37,8 +37,10 @@ def test_pairs_are_ordered_by_the_left_then_the_right_side(keys: list[tuple[Any,
     choice = st.lists(st.integers(0, len(keys) - 1), min_size=3, max_size=3)
     li, ri = (np.array(data.draw(choice), np.int64) for _ in range(2))
     sides = pa.array(windows_of(keys), pa.binary())
-    pairs = pair_positions(sides, li, sides, ri).to_pylist() + pair_positions(sides, li, None, None).to_pylist()
-    meant = [(ranked(keys[a]), (1, ranked(keys[b]))) for a, b in zip(li, ri, strict=True)] + [(ranked(keys[a]), (0,)) for a in li]
+    alone = pair_positions(sides, li, None, None).to_pylist() + pair_positions(None, None, sides, ri).to_pylist()
+    pairs = pair_positions(sides, li, sides, ri).to_pylist() + alone
+    meant = [((1, ranked(keys[a])), (1, ranked(keys[b]))) for a, b in zip(li, ri, strict=True)]
+    meant += [((1, ranked(keys[a])), (0,)) for a in li] + [((0,), (1, ranked(keys[b]))) for b in ri]
     assert [m for _, m in sorted(zip(pairs, meant, strict=True))] == sorted(meant)
 
 
@@ -65,6 +67,13 @@ def test_pairs_of_source_rows_are_fixed_in_width_and_right() -> None:
     (pair,) = pair_positions(left.slice(7), np.array([250]), right, np.array([3])).to_pylist()
     assert pair == b"p" + Position("orders", 1, 257).encode() + Position("payments", 0, 3).encode()
     assert Position.decode(pair) is None
+
+
+def test_a_row_alone_has_another_position_on_either_side() -> None:
+    rows, one = source_positions("orders", 0, np.arange(3)), np.array([1])
+    of_left, of_right = pair_positions(rows, one, None, None), pair_positions(None, None, rows, one)
+    assert of_left.to_pylist() == [b"p" + Position("orders", 0, 1).encode() + b"\x00"]
+    assert of_right.to_pylist() == [b"p\x00" + Position("orders", 0, 1).encode()]
 
 
 def test_a_union_adds_the_number_of_its_input_behind_the_position() -> None:
