@@ -43,6 +43,7 @@ class Opened:
     frontiers: Mapping[str, int]
     behind: int  # rows that are there and not in this epoch
     frames: Mapping[tuple[str, int], Sequence[Frame]]
+    answered: Mapping[str, int] = field(default_factory=dict)  # step -> the mark that stands on its table before this epoch
 
     @property
     def rows(self) -> int:
@@ -111,7 +112,14 @@ def open_epoch(program: Program, log: Log, last: Decision | None, clock: int, wi
         frontiers=program.frontiers(used),
         behind=behind,
         frames={(p.spec.step, p.number): p.frames for p in partitions},
+        answered=_answered(program, last, wish),
     )
+
+
+def _answered(program: Program, last: Decision | None, wish: Wish) -> dict[str, int]:
+    """The marks of the answers before; the end of input ends tables too."""
+    known = last.answered if last else {}
+    return {step: FOREVER if wish.end else known.get(step, NEVER) for step in program.answering}
 
 
 def _topic(log: Log, spec: SourceSpec, before: SourceState) -> Topic | None:
@@ -152,7 +160,7 @@ def _see(
         if known is None and before.used > NEVER:
             marks.append(partition.mark(before.used))
         partitions.append(partition)
-    if not spec.written:  # a flow's topic is read by its marks alone
+    if not spec.written and not spec.versions:  # a flow's topic is read by its marks alone, and so is a table
         marks += _excused(partitions, clock)
     if wish.end:
         marks += [p.mark(FOREVER) for p in partitions]
@@ -175,14 +183,15 @@ def _idle(p: _Partition, clock: int) -> bool:
 
 
 def _choose(partitions: list[_Partition], wish: Wish) -> int:
-    """Spends the row budget, frame by frame, on the lowest watermark first. Returns the rows left for later."""
+    """Spends the row budget, frame by frame: on tables until they are read to their end, then on the lowest watermark first.
+    Returns the rows left for later."""
     if wish.cut:
         return _choose_within(partitions, wish.cut)
-    queue = [(p.state.watermark, i) for i, p in enumerate(partitions) if p.frames]
+    queue = [(*_urgency(p), i) for i, p in enumerate(partitions) if p.frames]
     heapq.heapify(queue)
     left, behind = wish.rows, sum(p.stop - p.state.next for p in partitions)
     while queue:
-        _, index = heapq.heappop(queue)
+        _, _, index = heapq.heappop(queue)
         p = partitions[index]
         frame = p.frames[p.taken]
         rows = min(frame.end, p.stop) - max(frame.base, p.state.next)
@@ -197,8 +206,12 @@ def _choose(partitions: list[_Partition], wish: Wish) -> int:
             watermark=p.watermark_after(frame) if whole else p.state.watermark,
         )
         if p.taken < len(p.frames):
-            heapq.heappush(queue, (p.state.watermark, index))
+            heapq.heappush(queue, (*_urgency(p), index))
     return behind
+
+
+def _urgency(p: _Partition) -> tuple[bool, int]:
+    return p.spec.versions is None, p.state.watermark
 
 
 def _choose_within(partitions: list[_Partition], cut: Cut) -> int:

@@ -9,22 +9,25 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.core.change import POSITION, TIME
+from penstock.core.change import APPENDED, OP, POSITION, TIME
 from penstock.core.change import WATERMARK as W
-from penstock.core.position import source_positions
+from penstock.core.position import database_positions, source_positions
 from penstock.core.schema import TIMESTAMP
 from penstock.core.time import FIRST, LAST, NEVER
 from penstock.engine.clocks import DeviceClocks, times_of
 from penstock.engine.source import SourceSpec
+from penstock.engine.versions import versions_of
 from penstock.kernels.judging import watermarks
 from penstock.kernels.port import Fates
 from penstock.log.codec import decode_json
-from penstock.log.port import EVENT_TIME, ORIGIN, VALUE, WATERMARK, Chunk, Frame, Topic
+from penstock.log.port import EVENT_TIME, KEY, ORIGIN, VALUE, WATERMARK, Chunk, Frame, Topic
+from penstock.log.rows import deletes_of
 
 ADDRESS = "__at"  # int64: partition << 44 | offset; becomes POSITION only where one is needed
 _SHIFT = 44
 _IMPLAUSIBLE = "its time lies too far beyond its append time, or outside the years 1 to 9999"
 _CLOCK = "its time, set right, lies too far from its append time: the clock of its device cannot be explained"
+_DELETE = "a delete: a stream takes rows that stay; flow.table reads the topic with its deletes"
 PIECE = 1_000_000  # rows that are taken through the first level at once
 
 Times = npt.NDArray[np.int64]
@@ -65,22 +68,38 @@ def read(topic: Topic, spec: SourceSpec, span: Range, clocks: DeviceClocks | Non
     """The rows of a range, a large piece at a time. clocks: what the epochs before have learned; None: begin anew."""
     chunks: list[Chunk] = []
     clocks = clocks or (DeviceClocks(spec.clock) if spec.clock else None)
-    held, carry = 0, span.time
+    held, carry, before = 0, span.time, None
     for chunk in topic.read(span.partition, span.start, span.stop, _physical(spec)):
+        if not chunks and before is None and spec.placed:
+            before = _record_before(topic, spec, span, chunk)
         chunks.append(chunk)
         held += chunk.frame.count
         if held >= PIECE:
-            piece = _read_piece(spec, span, chunks, carry, clocks)
-            carry, chunks, held = piece.time, [], 0
+            piece = _read_piece(spec, span, chunks, carry, clocks, before)
+            carry, before, chunks, held = piece.time, _last_record(chunk), [], 0
             yield piece
     if chunks:
-        yield _read_piece(spec, span, chunks, carry, clocks)
+        yield _read_piece(spec, span, chunks, carry, clocks, before)
 
 
 def _physical(spec: SourceSpec) -> list[str]:
     if spec.raw:
         return [VALUE]
+    if spec.envelope:
+        return list(spec.envelope)
     return list(dict.fromkeys([*spec.reads, *([spec.time] if spec.time else [])]))
+
+
+def _record_before(topic: Topic, spec: SourceSpec, span: Range, chunk: Chunk) -> pa.Table | None:
+    """The record before a range, where what the first of its records means depends on it."""
+    base = chunk.frame.base
+    if not spec.raw or base <= topic.ends()[span.partition].first or chunk.rows.column(VALUE)[0].as_py() is not None:
+        return None
+    return _last_record(next(iter(topic.read(span.partition, base - 1, base, _physical(spec)))))
+
+
+def _last_record(chunk: Chunk) -> pa.Table:
+    return pa.Table.from_batches([chunk.rows.slice(chunk.rows.num_rows - 1)])
 
 
 @dataclass
@@ -95,16 +114,23 @@ class _Rows:
     reasons: dict[int, str]  # of those
     explained: Mask | None = None  # False: the clock of its device cannot be explained
     made: Mapping[str, pa.Array] = field(default_factory=dict)  # columns that are not in the topic
+    ops: npt.NDArray[np.int8] | None = None  # of versions of a table: put in or taken out
+    places: pa.Array | None = None  # in the database they come from
 
 
-def _read_piece(spec: SourceSpec, span: Range, chunks: list[Chunk], carry: int, clocks: DeviceClocks | None) -> Read:
+def _read_piece(
+    spec: SourceSpec, span: Range, chunks: list[Chunk], carry: int, clocks: DeviceClocks | None, before: pa.Table | None
+) -> Read:
     frames = [c.frame for c in chunks]
     table, offsets, appended = _gathered(chunks)
     if not spec.headers:  # rows before the range are in the carry already
         first, stop = np.searchsorted(offsets, [span.start, span.stop])
         table, offsets, appended = table.slice(first, stop - first), offsets[first:stop], appended[first:stop]
     values = table.column(VALUE) if spec.raw else None
-    rows = _decoded(spec, table, offsets, appended) if spec.raw else _typed(spec, table, offsets, appended)
+    if spec.versions:
+        rows = _versions(spec, table, offsets, appended, before)
+    else:
+        rows = _decoded(spec, table, offsets, appended) if spec.raw else _typed(spec, table, offsets, appended)
     if clocks:
         fixed = clocks.fix(rows.table, rows.times, rows.alive, appended)
         rows = replace(rows, times=fixed.times, explained=fixed.plausible, made=fixed.columns)
@@ -116,11 +142,11 @@ def _read_piece(spec: SourceSpec, span: Range, chunks: list[Chunk], carry: int, 
     fates: Fates = Counter({fate: int(mask.sum()) for fate, mask in masks.items()})
     reasons = rows.reasons | dict.fromkeys(np.flatnonzero(implausible).tolist(), _CLOCK if clocks else _IMPLAUSIBLE)
     dead = [
-        Dead(int(offsets[i]), reason, _value(values, rows.table, i), int(appended[i]))
+        Dead(int(offsets[i]), reason, _value(values, table, i), int(appended[i]))
         for i, reason in sorted(reasons.items())
         if inside[i]
     ]
-    out = _logical(spec, rows, stamps, span.partition)
+    out = _logical(spec, rows, table, stamps, span.partition)
     seen = rows.times[plausible & (rows.alive | spec.ahead)]
     return Read(out if kept.all() else out.filter(pa.array(kept)), fates, dead, max(carry, int(seen.max())) if len(seen) else carry)
 
@@ -141,10 +167,20 @@ def _promoted(batches: Sequence[pa.RecordBatch]) -> pa.Table:
     return pa.concat_tables([pa.Table.from_batches([b]) for b in batches], promote_options="default")
 
 
+def _versions(spec: SourceSpec, table: pa.Table, offsets: Times, appended: Times, before: pa.Table | None) -> _Rows:
+    """Records of a table: every one says what becomes of the row that its key names."""
+    said, times, alive = versions_of(spec, table, appended, before)
+    return _Rows(said.table, offsets, appended, times, alive, said.reasons, ops=said.ops, places=said.places)
+
+
 def _typed(spec: SourceSpec, table: pa.Table, offsets: Times, appended: Times) -> _Rows:
     name = spec.time if spec.time and spec.time in table.column_names else EVENT_TIME
     times, alive = _times(table, "" if spec.append else name, appended)
     reasons = {int(i): f"no event time in column {name!r}" for i in np.flatnonzero(~alive)}
+    gone = deletes_of(table, raw=False)
+    if gone is not None:
+        times = np.where(alive, times, appended)  # as frame headers have it: only a delete may be without
+        alive, reasons = alive & ~gone, reasons | {int(i): _DELETE for i in np.flatnonzero(gone)}
     return _Rows(table, offsets, appended, times, alive, reasons)
 
 
@@ -162,9 +198,13 @@ def _decoded(spec: SourceSpec, table: pa.Table, offsets: Times, appended: Times)
         rows = rows.take(pa.array(places, mask=~alive))
     if spec.headers:  # the producer took the time out; W must not depend on what else is wrong with a row
         times, timed = _times(table, EVENT_TIME, appended)
+        times = np.where(timed, times, appended)  # as frame headers have it: only a delete may be without
     else:
         times, timed = _times(rows, spec.time or "", appended)
     reasons |= {int(i): f"no event time in field {spec.time!r}" for i in np.flatnonzero(alive & ~timed)}
+    gone = deletes_of(table, raw=True)
+    if gone is not None:
+        reasons |= {int(i): _DELETE for i in np.flatnonzero(gone)}
     return _Rows(rows, offsets, appended, times, alive & timed, reasons)
 
 
@@ -189,26 +229,38 @@ def _stamped(spec: SourceSpec, span: Range, frames: Sequence[Frame], rows: _Rows
     return stamps, plausible if rows.explained is None else plausible & rows.explained
 
 
-def _logical(spec: SourceSpec, rows: _Rows, stamps: Times, partition: int) -> pa.Table:
+def _logical(spec: SourceSpec, rows: _Rows, stored: pa.Table, stamps: Times, partition: int) -> pa.Table:
     """The columns that steps read, and the system columns."""
     made = dict(rows.made)
     if spec.append_time:
         made[spec.append_time] = pa.array(rows.appended).cast(TIMESTAMP)
     columns = {name: pa.chunked_array([made[name]]) if name in made else rows.table.column(name) for name in spec.columns}
     columns[TIME] = pa.chunked_array([pa.array(rows.times)])
-    if spec.written:
-        columns[W] = rows.table.column(WATERMARK).fill_null(NEVER)
-        columns[POSITION] = rows.table.column(ORIGIN)
+    columns[W] = pa.chunked_array([pa.array(stamps)])
+    if spec.written and not spec.changelog:
+        columns[POSITION] = stored.column(ORIGIN)
+        if not spec.versions:
+            columns[W] = stored.column(WATERMARK).fill_null(NEVER)
+    elif rows.places is not None:
+        own = source_positions(spec.topic, partition, rows.offsets)
+        columns[POSITION] = pa.chunked_array([database_positions(rows.places, own)])
     else:
-        columns[W] = pa.chunked_array([pa.array(stamps)])
         columns[ADDRESS] = pa.chunked_array([pa.array(rows.offsets + (np.int64(partition) << _SHIFT))])
+    if rows.ops is not None:
+        columns[OP] = pa.chunked_array([pa.array(rows.ops)])
+    if spec.appended:
+        columns[APPENDED] = pa.chunked_array([pa.array(rows.appended)])
     return pa.table(columns)
 
 
 def _value(values: pa.ChunkedArray | None, table: pa.Table, index: int) -> bytes:
-    if values is not None:
+    """The record as a letter shows it; of a raw one its text, and where it has none its key."""
+    if values is not None and values[index].is_valid:
         raw: bytes = values[index].as_py()
         return raw
+    if values is not None:
+        key = table.column(KEY)[index].as_py() if KEY in table.column_names else None
+        return key or b""
     return repr(table.slice(index, 1).to_pylist()[0]).encode()
 
 

@@ -1,14 +1,16 @@
-"""A stream over a topic, as the engine and its tasks need to know it."""
+"""A stream or a table over a topic, as the engine and its tasks need to know it."""
 
 from dataclasses import dataclass
 
 import pyarrow as pa
 
-from penstock.core.schema import Schema
+from penstock.core.schema import Schema, type_text
 from penstock.core.time import FOREVER, micros
+from penstock.engine.debezium import FIELDS
 from penstock.errors import BadFlow
-from penstock.flow.plan import ClockFix, Source
+from penstock.flow.plan import ClockFix, Source, Versions
 from penstock.kernels.clocks import Rule
+from penstock.log.intake import key_columns
 from penstock.log.port import Topic, TopicSpec
 
 
@@ -26,7 +28,7 @@ class ClockSpec:
 
 @dataclass(frozen=True)
 class SourceSpec:
-    """A stream over a topic, as tasks need to know it."""
+    """A stream or a table over a topic, as tasks need to know it."""
 
     step: str
     topic: str
@@ -44,6 +46,17 @@ class SourceSpec:
     append_time: str | None = None  # the column that holds the append time
     delay: int | None = None
     clock: ClockSpec | None = None
+    versions: Versions | None = None  # it is read as a table
+    changelog: bool = False  # written by a flow with rows that change: what holds is the last by offset
+    envelope: tuple[str, ...] = ()  # the columns of a typed topic that holds envelopes: before, after, op …
+    appended: bool = False  # rows carry their append time
+
+    @property
+    def placed(self) -> bool:
+        """Records may know their place in the database they come from."""
+        return bool(self.envelope) or (
+            self.raw and self.versions is not None and self.versions.form != "rows" and not self.versions.op
+        )
 
     @property
     def ahead(self) -> bool:
@@ -60,7 +73,7 @@ class SourceSpec:
         declared = Schema(pa.schema([f for f in schema if f.name not in source.made]))
         spec = topic.spec if topic else TopicSpec(source.topic, schema=declared, time=source.time)
         _check(step, source, declared, spec)
-        written, future = spec.writer is not None, min(micros(spec.future), FOREVER // 2)
+        written, future, table = spec.writer is not None, min(micros(spec.future), FOREVER // 2), source.versions is not None
         return cls(
             step=step,
             topic=source.topic,
@@ -71,18 +84,31 @@ class SourceSpec:
             idle=micros(source.idle),
             raw=spec.schema is None,
             written=written,
-            headers=written or (_own_time(source, spec) and not source.append and not source.clock),
+            headers=written or table or (_own_time(source, spec) and not source.append and not source.clock),
             future=future,
             there=topic is not None,
-            append=source.append,
+            append=source.append and not written,
             append_time=source.append_time,
             delay=None if written or source.delay is None else micros(source.delay),
             clock=ClockSpec.of(source.clock, future) if source.clock else None,
+            versions=source.versions,
+            changelog=spec.changelog,
+            envelope=tuple(n for n in FIELDS if spec.schema and n in spec.schema) if _envelope(source, spec) else (),
+            appended=source.appended,
         )
 
 
 def _own_time(source: Source, spec: TopicSpec) -> bool:
     return source.time is None or source.time == spec.time
+
+
+def _envelope(source: Source, spec: TopicSpec) -> Schema | None:
+    """The columns inside the envelopes of a typed topic, where it holds envelopes."""
+    there = spec.schema
+    if not source.versions or source.versions.form == "rows" or source.versions.op or not there or "op" not in there:
+        return None
+    inner = next((there.type(name) for name in ("after", "before") if name in there), None)
+    return Schema(pa.schema(list(inner))) if inner is not None and pa.types.is_struct(inner) else None
 
 
 def _check(step: str, source: Source, schema: Schema, spec: TopicSpec) -> None:
@@ -91,15 +117,38 @@ def _check(step: str, source: Source, schema: Schema, spec: TopicSpec) -> None:
             f"cannot read topic {spec.name} by the time {source.time!r}: flow {spec.writer} gave its rows their time",
             hint="leave time= and lateness= out: such a topic is read by the marks its flow writes",
         )
-    if spec.writer and (source.append or source.clock):
+    if spec.writer and ((source.append and not source.versions) or source.clock):
         raise BadFlow(
             f"cannot read topic {spec.name} by another time: flow {spec.writer} gave its rows their time",
             hint="leave time= and clock_fix out: such a topic is read by the marks its flow writes",
         )
     if spec.changelog:
-        raise BadFlow(f"topic {spec.name} is a changelog and cannot be read as a stream")
-    for field in schema if spec.schema else ():
-        if spec.schema and field.name not in spec.schema:
-            raise BadFlow(f"topic {spec.name} has no column {field.name!r}", f"it has: {spec.schema.ddl()}", f'step "{step}"')
-        if spec.schema and spec.schema.type(field.name) != field.type:
-            raise BadFlow(f"column {field.name!r} of topic {spec.name} has another type", f"the topic: {spec.schema.ddl()}")
+        _check_changelog(step, source, spec)
+    there = _envelope(source, spec) or spec.schema
+    if source.versions and source.versions.form == "debezium" and spec.schema and there is spec.schema:
+        raise BadFlow(
+            f'topic {spec.name} holds no envelopes: it has no columns "op" and "after"',
+            f"it has: {spec.schema.ddl()}",
+            hint='leave changes="debezium" out: its records are rows',
+        )
+    for field in schema if there else ():
+        if there and field.name not in there:
+            raise BadFlow(f"topic {spec.name} has no column {field.name!r}", f"it has: {there.ddl()}", f'step "{step}"')
+        if there and there.type(field.name) != field.type:
+            found = f"{field.name!r} is {type_text(there.type(field.name))} there, not {type_text(field.type)}"
+            raise BadFlow(f"column {field.name!r} of topic {spec.name} has another type", found, f"the topic: {there.ddl()}")
+
+
+def _check_changelog(step: str, source: Source, spec: TopicSpec) -> None:
+    if not source.versions:
+        raise BadFlow(
+            f"topic {spec.name} is a changelog and cannot be read as a stream",
+            f'step "{step}": flow {spec.writer} writes rows that change',
+            hint=f'read its current rows: flow.table("{spec.name}", …, key=…)',
+        )
+    key = tuple(key_columns(spec))
+    if set(source.versions.key) != set(key):
+        raise BadFlow(
+            f"topic {spec.name} is a changelog by {', '.join(key)}, and step {step!r} reads it by {', '.join(source.versions.key)}",
+            hint=f"name the columns by which it was written: key={key if len(key) > 1 else key[0]!r}",
+        )

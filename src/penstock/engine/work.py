@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from penstock.core.change import HASH, OP, POSITION, TIME, WATERMARK
+from penstock.core.change import APPENDED, HASH, OP, POSITION, TIME, WATERMARK
 from penstock.core.hashing import bucket_of
 from penstock.core.position import Position
 from penstock.core.schema import TIMESTAMP
@@ -28,13 +28,13 @@ from penstock.engine.state import CARRIED, Merging, StateWriter, apply_changes, 
 from penstock.errors import BadFlow, PenstockError
 from penstock.flow.plan import Hidden, MapArrow, Select, Step, Union, Where
 from penstock.kernels.expressions import compile as polars_of
-from penstock.kernels.port import Changes, Fates
+from penstock.kernels.port import Changes, Fates, position_needed
 from penstock.kernels.rowwise import as_input, hide_where_not, keep_where
 from penstock.log.codec import encode_json
 from penstock.log.port import Log
 from penstock.storage.port import Storage
 
-SYSTEM = (TIME, WATERMARK, POSITION, ADDRESS, OP)
+SYSTEM = (TIME, WATERMARK, POSITION, ADDRESS, OP, APPENDED)
 Blocks = dict[tuple[str, int], list[pa.Table]]  # (keyed step, port) -> rows with HASH
 Refs = Mapping[tuple[str, int], list[RunRef]]  # (step, bucket) -> its runs of state
 
@@ -49,6 +49,7 @@ class Result:
     touched: list[tuple[str, int]] = field(default_factory=list)  # (step, bucket)
     fates: dict[str, Fates] = field(default_factory=lambda: defaultdict(Counter))
     times: dict[tuple[str, int], int] = field(default_factory=dict)  # (source, partition) -> greatest plausible time
+    answered: dict[str, int] = field(default_factory=dict)  # step -> the newest time that it has answered, + 1
     seconds: dict[str, float] = field(default_factory=lambda: defaultdict(float))
 
     def add(self, other: "Result") -> None:
@@ -60,6 +61,8 @@ class Result:
             self.fates[step].update(fates)
         for place, time in other.times.items():
             self.times[place] = max(time, self.times.get(place, NEVER))
+        for step, time in other.answered.items():
+            self.answered[step] = max(time, self.answered.get(step, NEVER))
         for what, seconds in other.seconds.items():
             self.seconds[what] += seconds
 
@@ -122,9 +125,10 @@ class Work:
     def prepare(self, step: str, port: int, rows: pa.Table, topic: str | None) -> None:
         """The half of a keyed step that needs no state."""
         kernel, fates = self.program.kernels[step], self.result.fates[step]
-        if kernel.needs_position == "late":
+        needed = position_needed(kernel, port)
+        if needed == "late":
             rows = late_positioned(rows, topic)
-        elif kernel.needs_position:
+        elif needed:
             rows = positioned(rows, topic)
         fates["in"] += rows.num_rows
         prepared = kernel.prepare(port, rows)
@@ -146,7 +150,8 @@ class Work:
     def _rowwise(self, step: Step, port: int, rows: pa.Table, topic: str | None) -> pa.Table:
         fates = self.result.fates[step.name]
         if isinstance(step.definition, Union):
-            out: pa.Table | None = as_input(positioned(rows, topic).select([*step.schema.names, TIME, WATERMARK, POSITION]), port)
+            travelling = [name for name in (TIME, WATERMARK, POSITION, APPENDED) if name in (*rows.column_names, POSITION)]
+            out: pa.Table | None = as_input(positioned(rows, topic).select([*step.schema.names, *travelling]), port)
         else:
             out = row_by_row(step, rows)
         if out is None:
@@ -160,15 +165,26 @@ class Work:
         made = self.program.plan.step(step)
         return rows.select([*made.schema.names, TIME, WATERMARK, POSITION, *([OP] if made.updating else [])])
 
-    def step(self, step: str, bucket: int, blocks: Blocks, refs: list[RunRef], before: tuple[int, ...], now: list[int]) -> None:
+    def step(
+        self,
+        step: str,
+        bucket: int,
+        blocks: Blocks,
+        refs: list[RunRef],
+        before: tuple[int, ...],
+        now: list[int],
+        answered: int = NEVER,
+    ) -> None:
         """The half of a keyed step that has state: one bucket of it."""
         kernel = self.program.kernels[step]
         ports = [blocks.get((step, port)) for port in range(len(now))]
         rows = [pa.concat_tables(b, promote_options="none") if b else None for b in ports]
-        state = load_state(self.storage, refs, before, self.clock)
+        state = load_state(self.storage, refs, before, self.clock, answered)
         stepped = kernel.step(state, rows, now)
         self._keep(kernel, step, bucket, refs, stepped.changes)
         self.result.fates[step].update(stepped.fates)
+        if stepped.answered > NEVER:
+            self.result.answered[step] = max(stepped.answered, self.result.answered.get(step, NEVER))
         for out in chain([stepped.rows], stepped.more):
             if out.num_rows:
                 self.push(step, out)

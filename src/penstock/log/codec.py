@@ -7,7 +7,7 @@ Numbers are refused for times: seconds and milliseconds look alike.
 
 import decimal
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,6 +30,7 @@ __all__ = [
     "encode_json",
     "event_times",
     "key_bytes",
+    "make_decimals_exact",
     "parse_objects",
     "to_batch",
 ]
@@ -59,7 +60,7 @@ def decode_json(values: pa.Array | pa.ChunkedArray, schema: Schema) -> Decoded:
     texts = values.to_pylist()
     refused: Reasons = {}
     rows = parse_objects(texts, refused)
-    _make_decimals_exact(rows, texts, schema, refused)
+    make_decimals_exact(rows, texts, schema, refused)
     return decode_rows(rows, schema, refused)
 
 
@@ -106,19 +107,26 @@ def _parse(text: bytes | str | None, index: int, refused: Reasons) -> Any:
         return _NOTHING
 
 
-def _make_decimals_exact(rows: list[dict[str, Any]], texts: Sequence[bytes | str], schema: Schema, refused: Reasons) -> None:
-    """Numbers for decimal columns are read again, digit by digit: a double in between would change them."""
+def make_decimals_exact(
+    rows: Sequence[Mapping[str, Any]],
+    texts: Sequence[bytes | str | None],
+    schema: Schema,
+    refused: Reasons,
+    within: Callable[[Any], Mapping[str, Any]] = lambda record: record,
+) -> None:
+    """Numbers for decimal columns are read again, digit by digit: a double in between would change them. within: where in a
+    record the row stands."""
     names = [f.name for f in schema if _has_decimal(f.type)]
     if not names:
         return
     for i, row in enumerate(rows):
         if i not in refused and any(isinstance(row.get(name), float | list | dict) for name in names):
             try:
-                exact = json.loads(texts[i], parse_float=decimal.Decimal)
+                exact = within(json.loads(texts[i] or b"", parse_float=decimal.Decimal))
             except (ValueError, RecursionError, decimal.InvalidOperation) as bad:
                 refused[i] = f"not JSON: {bad}"
             else:
-                row.update((name, exact.get(name)) for name in names if name in row)
+                row.update((name, exact.get(name)) for name in names if name in row)  # type: ignore[attr-defined]
 
 
 def _has_decimal(t: pa.DataType) -> bool:

@@ -7,10 +7,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.core.change import Op
 from penstock.core.schema import TIMESTAMP, Schema, type_text
 from penstock.core.time import FIRST, FOREVER, LAST, NEVER, duration_text, micros, text
 from penstock.errors import BadInput, BadRow, BadSchema, BadTime
-from penstock.log.port import EVENT_TIME, HEADERS, KEY, ORIGIN, VALUE, WATERMARK, TopicSpec
+from penstock.log.port import EVENT_TIME, HEADERS, KEY, OPS, ORIGIN, VALUE, WATERMARK, TopicSpec
 from penstock.log.sizes import row_sizes
 
 # Their order is their order in a stored batch and that of the bits in a frame's header.
@@ -20,27 +21,45 @@ SYSTEM = (
     pa.field(EVENT_TIME, TIMESTAMP),
     pa.field(ORIGIN, pa.binary()),
     pa.field(WATERMARK, pa.int64()),
+    pa.field(OPS, pa.int8()),
 )
 _SYSTEM_NAMES = tuple(f.name for f in SYSTEM)
 _RAW = pa.schema([pa.field(VALUE, pa.binary())])
-_LEFT_OUT_IF_NULL = (KEY, HEADERS)
+_LEFT_OUT_IF_NULL = (KEY, HEADERS, OPS)
+_DELETES = 1 << _SYSTEM_NAMES.index(OPS)
+
+Mask = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
 class Rows:
-    """Checked rows. `times` is None where the append time is their event time."""
+    """Checked rows. `times` is None where the append time is their event time, and has NEVER where it is that of a row."""
 
     batch: pa.RecordBatch
     system: int  # a bit for each of SYSTEM
     times: npt.NDArray[np.int64] | None
     least: int
     greatest: int
+    untimed: bool = False  # some rows, deletes, have no time of their own
 
 
 def physical(schema: Schema | None, system: int = 0) -> pa.Schema:
-    """The columns of a stored batch."""
+    """The columns of a stored batch. Where it has deletes any column may be null: they hold the key, and often nothing else."""
     fields = list(schema.arrow if schema else _RAW)
+    if system & _DELETES:
+        fields = [f.with_nullable(True) for f in fields]
     return pa.schema(fields + [f for bit, f in enumerate(SYSTEM) if system >> bit & 1])
+
+
+def deletes_of(rows: pa.RecordBatch | pa.Table, raw: bool) -> Mask | None:
+    """Which stored rows are deletes; None where none is."""
+    if raw:
+        values = rows.column(VALUE)
+        return np.asarray(values.is_null().to_numpy(zero_copy_only=False)) if values.null_count else None
+    if OPS not in rows.schema.names:
+        return None
+    gone = pc.equal(rows.column(OPS), int(Op.DELETE)).fill_null(False)
+    return np.asarray(gone.to_numpy(zero_copy_only=False)) if pc.any(gone).as_py() else None
 
 
 class RowCheck:
@@ -56,31 +75,33 @@ class RowCheck:
         """The rows as they will be stored; BadSchema or BadRow if they do not fit the topic."""
         stored, system = self._conformed(batch)
         times = _times(self._spec, stored)
-        if times is None or not len(times):
+        known = times if times is None else times[times > NEVER]
+        if times is None or known is None or not len(known):
             return Rows(stored, system, None, NEVER, NEVER)
-        least, greatest = int(times.min()), int(times.max())
+        least, greatest = int(known.min()), int(known.max())
         if least < FIRST or greatest > LAST:
             wrong = text(least if least < FIRST else greatest)
             raise BadRow(f"a row for topic {self._spec.name} has a time outside the years 1 to 9999", wrong)
-        return Rows(stored, system, times, least, greatest)
+        return Rows(stored, system, times, least, greatest, len(known) < len(times))
 
     def _conformed(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, int]:
         if batch.schema.equals(self._user) and not any(batch.column(name).null_count for name in self._needed):
             return batch, 0
         _refuse_unknown(self._spec, batch, self._user)
-        columns = [_column(self._spec, batch, field) for field in self._user]
+        gone = deletes_of(batch, self._spec.schema is None)
+        columns = [_column(self._spec, batch, field, gone) for field in self._user]
         system = 0
         for bit, field in enumerate(SYSTEM):
             if field.name in batch.schema.names and not _empty(batch.column(field.name), field.name):
                 system |= 1 << bit
-                columns.append(_column(self._spec, batch, field))
+                columns.append(_column(self._spec, batch, field, gone))
         if system not in self._stored:
             self._stored[system] = physical(self._spec.schema, system)
         return pa.RecordBatch.from_arrays(columns, schema=self._stored[system]), system
 
 
 def plausible_time(spec: TopicSpec, rows: Rows, appended: int) -> int:
-    """The greatest event time that is not more than `future` beyond the append time."""
+    """The greatest event time of its own that is not more than `future` beyond the append time."""
     limit = appended + micros(spec.future)
     if spec.writer or rows.times is None or rows.greatest <= limit:
         return rows.greatest
@@ -141,11 +162,24 @@ def _refuse_unknown(spec: TopicSpec, batch: pa.RecordBatch, user: pa.Schema) -> 
             raise BadSchema(f"topic {spec.name} has no column {name!r}", f"its columns are {', '.join(user.names)}")
         if name in (ORIGIN, WATERMARK) and not spec.writer:
             raise BadSchema(f"only a topic written by a flow has the column {name!r}", f"topic {spec.name}")
+    if OPS in names:
+        _refuse_ops(spec, batch.column(OPS))
     if EVENT_TIME in names and spec.time in user.names:
         raise BadSchema(f"topic {spec.name} takes its time from column {spec.time!r}, not from {EVENT_TIME!r}")
 
 
-def _column(spec: TopicSpec, batch: pa.RecordBatch, field: pa.Field) -> pa.Array:
+def _refuse_ops(spec: TopicSpec, ops: pa.Array) -> None:
+    if spec.schema is None and ops.null_count < len(ops):
+        raise BadSchema(f"topic {spec.name} is raw: there a record without value is a delete", f"it takes no column {OPS!r}")
+    if pa.types.is_null(ops.type):
+        return
+    strange = pc.unique(ops.filter(pc.invert(pc.is_in(ops, pa.array([None, Op.INSERT, Op.DELETE], ops.type)))))
+    if len(strange):
+        what = f"a row for topic {spec.name} is neither put in nor taken out"
+        raise BadRow(what, f"its {OPS!r} is {strange[0].as_py()}, not {Op.INSERT:d}, {Op.DELETE:d} or null")
+
+
+def _column(spec: TopicSpec, batch: pa.RecordBatch, field: pa.Field, gone: Mask | None) -> pa.Array:
     if field.name not in batch.schema.names:
         column = pa.nulls(batch.num_rows, field.type)
     else:
@@ -155,8 +189,10 @@ def _column(spec: TopicSpec, batch: pa.RecordBatch, field: pa.Field) -> pa.Array
     if column.type != field.type:
         column = _same_but_for_names(spec, column, field)
     if column.null_count and (not field.nullable or field.name in (EVENT_TIME, spec.time)):
-        row = pc.index(column.is_null(), True).as_py()
-        raise BadRow(f"row {row} of a batch for topic {spec.name} has no value in column {field.name!r}")
+        missing = np.asarray(column.is_null().to_numpy(zero_copy_only=False))
+        rows = np.flatnonzero(missing if gone is None else missing & ~gone)
+        if len(rows):
+            raise BadRow(f"row {rows[0]} of a batch for topic {spec.name} has no value in column {field.name!r}")
     return column
 
 
@@ -180,4 +216,5 @@ def _times(spec: TopicSpec, batch: pa.RecordBatch) -> npt.NDArray[np.int64] | No
     name = spec.time if spec.schema and spec.time else EVENT_TIME
     if name not in names:
         return None
-    return np.asarray(batch.column(name).view(pa.int64()).to_numpy(), np.int64)
+    times = batch.column(name).view(pa.int64())
+    return np.asarray((times.fill_null(NEVER) if times.null_count else times).to_numpy(), np.int64)

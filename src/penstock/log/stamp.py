@@ -33,4 +33,6 @@ def stamped(spec: TopicSpec, tail: Tail, rows: Rows | None, mark: int, sender: S
         least, greatest, plausible = appended, appended, appended
         if rows.times is not None:
             least, greatest, plausible = rows.least, rows.greatest, plausible_time(spec, rows, appended)
+        if rows.untimed:
+            least, greatest, plausible = min(least, appended), max(greatest, appended), max(plausible, appended)
     return Frame(tail.next, count, appended, least, greatest, plausible, mark, tail.time, tail.mark, sender)
