@@ -307,6 +307,14 @@ def _by_entry(mark: EngineMark, source: Source) -> EngineMark:
     return mark._replace(offset=places[mark.offset] if mark.offset < len(places) else len(entries))
 
 
+CONDITIONS = {
+    "less": "val < {other}",
+    "odd": "{other} % 2 = 1",
+    "missing": "val is null or {other} is null",
+    "either": "val in (0, 1, 2) or {other} = 3",
+}
+
+
 def built(node: Node, ins: list[Stream]) -> Stream:
     step, name = node.step, node.name
     match step:
@@ -320,7 +328,8 @@ def built(node: Node, ins: list[Stream]) -> Stream:
         case Join():
             left, right = _narrow(node, ins)
             within = (f"{step.lo} us", f"{step.hi} us")
-            return left.join(right, on="key", within=within, how=step.how, late=step.late, name=name)
+            where = None if step.where is None else CONDITIONS[step.where].format(other=f"{name.replace('-', '_')}_1_val")
+            return left.join(right, on="key", within=within, how=step.how, where=where, late=step.late, name=name)
         case Window():
             kind = Hopping(f"{step.size} us", every=f"{step.every or step.size} us", offset=f"{step.offset} us")
             allowed = f"{step.allowed} us" if step.late == "correct" else None
@@ -363,8 +372,8 @@ def value(node: Node, row: dict[str, Any]) -> Any:
     if isinstance(node.step, Running | Sliding | Count):
         return (row["n"], row["total"])
     if isinstance(node.step, Join):
-        (other,) = [n for n in row if n.endswith("_val")]
-        return (row["val"], row[other])
+        others = [row[n] for n in row if n.endswith("_val")]
+        return (row["val"], *others) if others else row["val"]
     return row["val"]
 
 

@@ -59,6 +59,8 @@ def _facts(step: plan.Step) -> Iterator[tuple[str, str]]:
         case plan.Join() as join:
             yield "on", f"{', '.join(join.on)}, {join.how}"
             yield "within", f"{duration_text(join.lo)} to {duration_text(join.hi)}"
+            if join.condition:
+                yield "where", f"{join.condition.text}  [{_where_it_runs(join.condition)}]"
             yield "judges", f"time ≥ watermark; late rows: {join.late}"
         case plan.Latest() | plan.Enrich() | plan.TableJoin() as table:
             yield from tables(table)
@@ -166,7 +168,7 @@ def _shape(step: plan.Step) -> str:
     facts = [
         text
         for label, text in _facts(step)
-        if label in ("keeps", "makes", "by", "size", "every", "gap", "over", "on", "within", "calls")
+        if label in ("keeps", "makes", "by", "size", "every", "gap", "over", "on", "within", "where", "calls")
     ]
     return f"[{_quoted('<br/>'.join([f'{step.name} · {_kind(step.definition)}', *facts]))}]"
 

@@ -1,14 +1,15 @@
 """Joins of two streams within a time bound."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import pyarrow as pa
 
 from penstock.core import time
-from penstock.core.schema import Schema
+from penstock.core.expression import Expression
+from penstock.core.schema import Schema, type_text
 from penstock.errors import BadTime
 from penstock.flow import plan
 from penstock.flow.definition import Known
@@ -16,18 +17,18 @@ from penstock.flow.matching import meeting_columns, right_names
 from penstock.flow.place import At
 from penstock.flow.table_joins import table_join
 
-How = Literal["inner", "left"]
 Within = str | timedelta | tuple[str | timedelta, str | timedelta]
 
 
 @dataclass(frozen=True)
 class JoinDefinition:
-    """Pairs of rows with equal `on` whose times lie within the bound: lo <= right - left <= hi."""
+    """Rows with equal `on` whose times lie within the bound, lo <= right - left <= hi; without a bound, of tables as they are."""
 
     on: tuple[str, ...]
     within: tuple[timedelta, timedelta] | None
-    how: How
+    how: plan.How
     late: plan.Late
+    where: str | None = None  # what else must hold of a pair
 
     kind: ClassVar[str] = "join"
 
@@ -47,18 +48,30 @@ class JoinDefinition:
     def resolve(self, at: At, inputs: Sequence[Known]) -> Known:
         left, right = inputs
         doing = f"join {left.label} with {right.label}"
-        if self.within is None and (left.step.updating or right.step.updating):
-            return table_join(at, left, right, self.on, self.how, doing)
-        if self.within is None:
+        if self.within is not None:
+            return self._within(at, left, right, self.within, doing)
+        if not (left.step.updating or right.step.updating):
             at.refuse(f"cannot {doing}: no time bound", hint='say how far apart two rows may be, e.g. within="30 minutes"')
+        if self.where is not None:
+            at.refuse(
+                f"cannot {doing} where {self.where!r}: a join of tables takes no condition", hint="use .where() after the join"
+            )
+        return table_join(at, left, right, self.on, self.how, doing)
+
+    def _within(self, at: At, left: Known, right: Known, within: tuple[timedelta, timedelta], doing: str) -> Known:
+        """A join of streams. A semi or anti join gives the rows of the left side themselves."""
         on = meeting_columns(self.on, left, right, at, doing)
         names = right_names(on, left, right, at)
-        left_names = [n for n in left.schema.names if n not in on]
+        both = joined_schema(on, names, left.schema, right.schema, "inner")
         clash = f"select other names on one side before the join, e.g. {right.label}.select(…)"
-        at.new_columns([*on, *left_names, *(new for new, _ in names)], doing, hint=clash)
-        schema = _schema([*on, *left_names], names, left.schema, right.schema, self.how)
-        definition = plan.Join(on, *self.within, self.how, self.late, names)
+        at.new_columns(both.names, doing, hint=clash)
+        condition = None if self.where is None else _condition(self.where, self.how, both, at, doing)
+        definition = plan.Join(on, *within, self.how, self.late, names, condition)
+        own = self.how in ("semi", "anti")
+        schema = left.schema if own else joined_schema(on, names, left.schema, right.schema, self.how)
         step = plan.Step(at.name, (left.name, right.name), definition, schema, at.origin)
+        if own:
+            return Known((step,), at.label(left), left.view_key, left.topic_key, (left, right))
         return Known((step,), at.name, topic_key=on, inputs=(left, right))
 
 
@@ -85,9 +98,42 @@ def bounds(within: Within | None) -> tuple[timedelta, timedelta] | None:
     return lo, hi
 
 
-def _schema(first: Sequence[str], names: Sequence[tuple[str, str]], left: Schema, right: Schema, how: How) -> Schema:
-    fields = [left.arrow.field(n) for n in first]
-    for new, own in names:
-        field = right.arrow.field(own).with_name(new)
-        fields.append(field.with_nullable(True) if how == "left" else field)
-    return Schema(pa.schema(fields))
+def joined_schema(on: Sequence[str], names: Sequence[tuple[str, str]], left: Schema, right: Schema, how: plan.How) -> Schema:
+    """The row of both sides: `on` once, the left side, the right side under these names; null where a side may be missing."""
+    keys = [left.arrow.field(n) for n in on]
+    if how in ("right", "full"):
+        keys = [f.with_nullable(right.arrow.field(f.name).nullable or (how == "full" and f.nullable)) for f in keys]
+    mine = [left.arrow.field(n) for n in left.names if n not in on]
+    theirs = [right.arrow.field(own).with_name(new) for new, own in names]
+    if how in ("right", "full"):
+        mine = [f.with_nullable(True) for f in mine]
+    if how in ("left", "full"):
+        theirs = [f.with_nullable(True) for f in theirs]
+    return Schema(pa.schema([*keys, *mine, *theirs]))
+
+
+def _condition(sql: str, how: plan.How, schema: Schema, at: At, doing: str) -> Expression:
+    """What else must hold of a pair. It is evaluated where rows meet, so it must be one that Penstock evaluates itself."""
+    condition = replace(at, analyzer=_NotHere(how, at, doing)).expression(sql, schema)
+    if not pa.types.is_boolean(condition.type):
+        at.refuse(
+            f"cannot {doing} where {sql!r}: it is {type_text(condition.type)}, not true or false",
+            hint='write a condition over the columns of both, e.g. where="paid >= amount"',
+        )
+    return condition
+
+
+@dataclass(frozen=True)
+class _NotHere:
+    """Stands for Spark where it cannot be asked."""
+
+    how: plan.How
+    at: At
+    doing: str
+
+    def type_of(self, sql: str, schema: Schema) -> pa.DataType:
+        first = "use .where() after the join" if self.how == "inner" else "work it out in a column of one side before the join"
+        self.at.refuse(
+            f"cannot {self.doing} where {sql!r}: only Spark SQL can evaluate it, and not where rows meet",
+            hint=f"{first}; comparisons, and, or, not, is null, in, between and arithmetic of doubles can be used here",
+        )

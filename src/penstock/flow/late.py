@@ -10,13 +10,14 @@ from penstock.core.expression import Expression, Literal
 from penstock.core.schema import Schema, type_text
 from penstock.flow import plan
 from penstock.flow.definition import Known
+from penstock.flow.joins import joined_schema
 from penstock.flow.place import At
 from penstock.flow.rows import Columns, passed_on
 
 
 @dataclass(frozen=True)
 class LateDefinition:
-    """Late rows as they came in. Of a join: its output columns, those of the other side null."""
+    """Late rows as they came in. Of a join: the columns of both sides, those of the other one null."""
 
     kind: ClassVar[str] = "late"
     judges: ClassVar[bool] = False
@@ -36,11 +37,11 @@ class LateDefinition:
 
 
 def _of_join(at: At, judged: Known, join: plan.Join) -> Known:
-    """Both sides, each brought to the join's columns, then put together."""
+    """Both sides, each brought to the columns of the joined row, then put together."""
     left, right = judged.inputs
     from_right = dict(join.right) | {n: n for n in join.on}
     from_left = {n: n for n in left.schema.names}
-    schema = Schema(pa.schema([f if f.name in join.on else f.with_nullable(True) for f in judged.schema]))
+    schema = joined_schema(join.on, join.right, left.schema, right.schema, "full")
     steps: list[plan.Step] = []
     for port, (side, own) in enumerate(((left, from_left), (right, from_right))):
         rows = f"{at.name}.{('left', 'right')[port]}"

@@ -76,10 +76,10 @@ def _ask(step: plan.Step, steps: dict[str, plan.Step], needs: Needs) -> None:
         case plan.Window() | plan.Session() | plan.Count() | plan.Running() as keyed:
             read = {*keyed.by, *(c for a in keyed.aggregates for c in a.columns)}
             needs[step.inputs[0]] |= read | _diverted(step, 0, keyed.late, steps)
-        case plan.Join(on, _, _, _, late, right):
-            own = dict(right)
-            needs[step.inputs[0]] |= {*on, *(n for n in mine if n not in own)} | _diverted(step, 0, late, steps)
-            needs[step.inputs[1]] |= {*on, *(own[n] for n in mine if n in own)} | _diverted(step, 1, late, steps)
+        case plan.Join(on, _, _, _, late, right) as join:
+            own, read = dict(right), mine | _compared(join)
+            needs[step.inputs[0]] |= {*on, *(n for n in read if n not in own)} | _diverted(step, 0, late, steps)
+            needs[step.inputs[1]] |= {*on, *(own[n] for n in read if n in own)} | _diverted(step, 1, late, steps)
         case plan.Grouping(by, aggregates, key):
             needs[step.inputs[0]] |= {*by, *key, *(c for a in aggregates for c in a.columns)}
         case plan.Latest():
@@ -94,6 +94,11 @@ def _ask(step: plan.Step, steps: dict[str, plan.Step], needs: Needs) -> None:
             needs[step.inputs[1]] |= {*key, *(own[n] for n in mine if n in own)}
         case _:
             pass
+
+
+def _compared(join: plan.Join) -> set[str]:
+    """The columns of the joined row that its condition reads, whether or not they come out."""
+    return set(join.condition.columns) if join.condition else set()
 
 
 def _diverted(step: plan.Step, port: int, late: str, steps: dict[str, plan.Step]) -> set[str]:
@@ -112,7 +117,10 @@ def _narrowed(step: plan.Step, needed: set[str]) -> plan.Step:
         definition = replace(definition, columns=tuple(schema.names))
     elif isinstance(definition, plan.Select):
         definition = replace(definition, columns=tuple(c for c in definition.columns if c[0] in needed))
-    elif isinstance(definition, plan.Join | plan.TableJoin | plan.Enrich):
+    elif isinstance(definition, plan.Join):
+        read = needed | _compared(definition)
+        definition = replace(definition, right=tuple(r for r in definition.right if r[0] in read))
+    elif isinstance(definition, plan.TableJoin | plan.Enrich):
         definition = replace(definition, right=tuple(r for r in definition.right if r[0] in needed))
     return replace(step, definition=definition, schema=schema)
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, Literal, Self, get_args
 
 import pyarrow as pa
 
@@ -13,10 +13,10 @@ from penstock.flow import clocks
 from penstock.flow.aggregates import Agg
 from penstock.flow.definition import Definition, Node
 from penstock.flow.enrich import HISTORY, AsOf, EnrichDefinition
-from penstock.flow.joins import How, JoinDefinition, Within, bounds
+from penstock.flow.joins import JoinDefinition, Within, bounds
 from penstock.flow.kinds import Kind, Span
 from penstock.flow.late import LateDefinition
-from penstock.flow.plan import Emit, Late
+from penstock.flow.plan import Emit, How, Late
 from penstock.flow.rows import MapArrowDefinition, SelectDefinition, UnionDefinition, WhereDefinition, WithColumnsDefinition
 from penstock.flow.tables import LatestDefinition
 from penstock.flow.windows import LastDefinition, RunningDefinition, WindowDefinition
@@ -98,15 +98,20 @@ class Stream:
         on: str | Iterable[str],
         within: Within | None = None,
         how: How = "inner",
+        where: str | None = None,
         late: Late = "divert",
         name: str | None = None,
     ) -> "Judged":
         """Pairs of rows with equal `on` whose times are at most `within` apart, either way; a pair `("-5 minutes", "30 minutes")`
-        says how far the other row may lie before and after this one. `how="left"` also gives rows that found no partner."""
-        self._one_of("how", how, ("inner", "left"))
+        says how far the other row may lie before and after this one. `where` is a Spark SQL condition over the columns of both
+        that must hold of a pair too: `where="paid >= amount"`.
+
+        `how="left"`, `"right"` and `"full"` also give rows of this side, the other side or both that found no partner, once none
+        can come; `"semi"` gives the rows of this side that found one, each once, and `"anti"` those that found none."""
+        self._one_of("how", how, get_args(How))
         self._one_of("late", late, ("divert", "ignore"))
         with self.flow.here().located():
-            definition = JoinDefinition(_columns(on), bounds(within), how, late)
+            definition = JoinDefinition(_columns(on), bounds(within), how, late, where)
         return Judged(self.flow, self.flow.add(definition, (self.node, self._other(other).node), name))
 
     def latest(self, by: str | Iterable[str], order: str | None = None, name: str | None = None) -> "Stream":

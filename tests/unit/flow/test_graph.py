@@ -109,7 +109,7 @@ def test_streams_of_two_flows_do_not_mix(shop, message):
         (lambda s: s.orders.window("1 minute", by="user_id"), "cannot open a window of '1 minute'"),
         (lambda s: s.orders.window(Tumbling("1 minute"), by="user_id").agg(n="count"), "cannot aggregate n='count'"),
         (lambda s: s.orders.window(Tumbling("1 minute"), by="user_id").agg(name=3), "cannot aggregate name=3"),
-        (lambda s: s.orders.join(s.payments, on="order_id", within="1 hour", how="full"), "how='full' is not known"),
+        (lambda s: s.orders.join(s.payments, on="order_id", within="1 hour", how="outer"), "how='outer' is not known"),
         (lambda s: s.orders.join(s.payments, on="order_id", within="1 hour", late="never"), "late='never' is not known"),
         (lambda s: s.orders.join(s.payments, on="order_id", within="soon"), "cannot read within 'soon'"),
         (lambda s: s.orders.join(s.payments, on="order_id", within="-5 minutes"), "within must not be negative: '-5 minutes'"),
