@@ -90,6 +90,7 @@ class Decision:
     staged: tuple[StagedRef, ...]
     fates: Mapping[str, Mapping[str, int]]  # step -> fate -> rows, since the beginning
     rows: int = 0  # read in this epoch
+    answered: Mapping[str, int] = field(default_factory=dict)  # step -> the mark that its answers have left on its table
 
     def files(self) -> set[str]:
         return {r.file for r in self.state} | {s.file for s in self.staged}

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from penstock.engine.answering import after_answers, marks_on_tables
 from penstock.engine.decision import Decision, Decisions, RunRef
 from penstock.engine.opening import Opened, learned, spread
 from penstock.engine.placement import Carried, InProcess, Job, Placement
@@ -87,6 +88,7 @@ def _run(setting: Setting, opened: Opened, last: Decision | None, state: tuple[R
             inputs=_port_frontiers(program, opened.frontiers),
             before=_port_frontiers(program, last.frontiers) if last else {},
             clock=(last.clock if last else 0, opened.clock),
+            answered=opened.answered,
         )
         result = placement.run(job)
         new = _next_inputs(setting, job, result)
@@ -131,7 +133,7 @@ def _fitting_state(setting: Setting, last: Decision | None, epoch: int) -> tuple
 
 
 def _decision(setting: Setting, opened: Opened, last: Decision | None, state: tuple[RunRef, ...], result: Result) -> Decision:
-    touched = set(result.touched)
+    touched, answered = set(result.touched), after_answers(opened, result)
     fates = {step: Counter(counts) for step, counts in last.fates.items()} if last else {}
     for step, counts in result.fates.items():
         fates.setdefault(step, Counter()).update(counts)
@@ -145,12 +147,13 @@ def _decision(setting: Setting, opened: Opened, last: Decision | None, state: tu
         buckets=setting.buckets,
         sources=learned(opened, setting.program, result.times),
         ranges=_ranges(opened),
-        marks=opened.marks,
+        marks=(*opened.marks, *marks_on_tables(setting.program, opened, last, answered)),
         frontiers=dict(opened.frontiers),
         state=(*(r for r in state if (r.step, r.bucket) not in touched), *result.runs),
         staged=tuple(result.staged),
         fates={step: dict(counts) for step, counts in fates.items()},
         rows=opened.rows,
+        answered=answered,
     )
 
 

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, Protocol
 
 import pyarrow as pa
 
+from penstock.core.time import NEVER
 from penstock.engine.decision import RunRef
 from penstock.engine.program import Program
 from penstock.engine.reading import Range
@@ -50,6 +51,7 @@ class Job:
     inputs: Mapping[str, tuple[int, ...]]  # keyed step -> frontier of each port, now
     before: Mapping[str, tuple[int, ...]]  # the same in the epoch before; () at the start
     clock: tuple[int, int] = (0, 0)  # when the epoch before and this one were opened
+    answered: Mapping[str, int] = field(default_factory=dict)  # step -> the mark that its answers have left on its table
     refs: Mapping[tuple[str, int], list[RunRef]] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -94,7 +96,7 @@ def run_buckets(job: Job, work: Work, level: int, arrived: Mapping[int, Blocks],
             has_rows = any((step, port) in blocks for port in range(len(now)))
             early = job.program.early.get(step)
             if has_rows or (refs and (now != before or (early and crossed(job.clock, early)))):
-                work.step(step, bucket, blocks, refs, before, list(now))
+                work.step(step, bucket, blocks, refs, before, list(now), job.answered.get(step, NEVER))
 
 
 class InProcess:

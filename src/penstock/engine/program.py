@@ -14,9 +14,9 @@ from functools import cached_property
 from penstock.core.schema import Schema
 from penstock.core.time import micros
 from penstock.engine.source import SourceSpec
-from penstock.flow.plan import Keyed, LateRows, MapArrow, Output, Plan, Select, Source, Step, Union, Where
+from penstock.flow.plan import Enrich, Keyed, LateRows, MapArrow, Output, Plan, Select, Source, Step, Union, Where
 from penstock.kernels.families import kernel_of
-from penstock.kernels.port import Kernel
+from penstock.kernels.port import Kernel, position_needed
 from penstock.log.port import Topic
 
 _WHERE = "topic string, partition int, offset long, time timestamp, watermark timestamp"
@@ -53,6 +53,17 @@ class Program:
         """Steps that show open windows every so many microseconds."""
         found = {s.name: getattr(s.definition, "early", None) for s in self.plan.steps}
         return {name: micros(span) for name, span in found.items() if span}
+
+    @cached_property
+    def answering(self) -> dict[str, frozenset[str]]:
+        """Steps that answer rows from versions of a table, and the sources that these come from."""
+        return {s.name: self._above(s.inputs[1]) for s in self.plan.steps if isinstance(s.definition, Enrich)}
+
+    def _above(self, step: str) -> frozenset[str]:
+        """The sources that a step reads, itself or through others."""
+        if step in self.sources:
+            return frozenset([step])
+        return frozenset().union(*(self._above(i) for i in self.plan.step(step).inputs))
 
     @property
     def segments(self) -> int:
@@ -111,7 +122,7 @@ def lower(plan: Plan, topics: Mapping[str, Topic | None]) -> Program:
         for s in plan.steps
         if isinstance(s.definition, Source)
     }
-    for name, kernel in kernels.items():
+    for name, kernel in reversed(kernels.items()):  # what a step needs may follow from what it has to give
         kernel.gives_position = _position_wanted(name, plan, kernels, places, readers)
     read_late = {s.inputs[0] for s in plan.steps if isinstance(s.definition, LateRows)}
     diverts = {s.name for s in plan.steps if isinstance(s.definition, Keyed) and s.definition.late in ("divert", "correct")}
@@ -177,7 +188,7 @@ def _position_wanted(
             continue  # rows that never got into this step
         if places[reader.name].segment > places[name].segment:
             return True
-        if reader.kind == "keyed" and kernels[reader.name].needs_position:
+        if reader.kind == "keyed" and position_needed(kernels[reader.name], reader.port):
             return True
         if reader.kind == "step" and _position_wanted(reader.name, plan, kernels, places, readers):
             return True

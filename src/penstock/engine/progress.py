@@ -92,7 +92,10 @@ class Tally:
         return f"watermark {clock_text(time)}" + ("" if time >= FOREVER else f", held back by {place}")
 
 
-SETTLED = ("filtered", "dead", "implausible", "duplicate", "outside", "too old", "held", "passed")  # rows
+SETTLED = (  # rows
+    *("filtered", "dead", "implausible", "duplicate", "outside", "too old", "held", "passed"),
+    *("answered", "unmatched", "version"),
+)
 BY_WINDOW = ", window by window"  # behind the name of a step whose windows overlap: its second line
 VERDICTS = ("on time", "corrected", "diverted", "ignored")  # rows; where windows overlap, rows times windows
 

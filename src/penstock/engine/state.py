@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from penstock.core.change import HASH
 from penstock.core.hashing import bucket_of
+from penstock.core.time import NEVER
 from penstock.engine.decision import RunRef
 from penstock.errors import Damaged, NotFound
 from penstock.kernels.port import Changes, State
@@ -105,12 +106,18 @@ def _damaged(path: str, cause: Exception) -> Damaged:
     )
 
 
-def load_state(storage: Storage, refs: Iterable[RunRef], frontiers: tuple[int, ...], clock: tuple[int, int] = (0, 0)) -> State:
+def load_state(
+    storage: Storage,
+    refs: Iterable[RunRef],
+    frontiers: tuple[int, ...],
+    clock: tuple[int, int] = (0, 0),
+    answered: int = NEVER,
+) -> State:
     """The state of one step in one bucket; runs open when they are asked for."""
     tables: dict[str, dict[int, list[Callable[[], pa.Table]]]] = defaultdict(lambda: defaultdict(list))
     for ref in refs:
         tables[ref.table][ref.slot].append(_Run(storage, ref))
-    return State({t: dict(slots) for t, slots in tables.items()}, frontiers, clock)
+    return State({t: dict(slots) for t, slots in tables.items()}, frontiers, clock, answered)
 
 
 @dataclass(frozen=True)
