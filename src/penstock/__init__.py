@@ -21,6 +21,7 @@ _NAMES = {
     "Tumbling": "penstock.flow.kinds",
     "View": "penstock.views.view",
     "agg": "penstock.flow.aggregates",
+    "database": "penstock.flow.lookups",
     "open_log": "penstock.log.open",
 }
 
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from penstock.errors import PenstockError
     from penstock.flow.aggregates import agg
     from penstock.flow.kinds import Calendar, Count, Hopping, Session, Sliding, Tumbling
+    from penstock.flow.lookups import database
     from penstock.log.open import open_log
     from penstock.log.port import TopicSpec
     from penstock.log.producer import Producer
@@ -53,6 +55,7 @@ __all__ = [
     "Tumbling",
     "View",
     "agg",
+    "database",
     "open_log",
 ]
 

@@ -20,6 +20,7 @@
     │   ├── NoJava              no Java to start Spark with
     │   ├── LostRace            another driver decided this epoch
     │   ├── Held                another driver holds this flow
+    │   ├── Unanswered          whoever a lookup asks does not answer; the next epoch asks again
     │   ├── Mismatch            state, sink or topic belong to another life of the flow
     │   └── SparkFailed         a Spark job failed
     ├── SinkError           a sink could not take an epoch
@@ -128,6 +129,10 @@ class LostRace(EngineError):
 
 
 class Held(EngineError):
+    pass
+
+
+class Unanswered(EngineError):
     pass
 
 

@@ -118,7 +118,7 @@ def carry_append_times(steps: Sequence[plan.Step]) -> tuple[plan.Step, ...]:
 
 def _straight(known: Known) -> bool:
     """Rows as they came from a topic; nothing but steps that look at one row each lies between."""
-    made = plan.Source | plan.Where | plan.Select | plan.MapArrow | plan.Union | plan.Latest | plan.Enrich
+    made = plan.Source | plan.Where | plan.Select | plan.MapArrow | plan.Lookup | plan.Union | plan.Latest | plan.Enrich
     return isinstance(known.step.definition, made) and all(_straight(above) for above in known.inputs)
 
 

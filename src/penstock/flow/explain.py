@@ -50,6 +50,9 @@ def _facts(step: plan.Step) -> Iterator[tuple[str, str]]:
                     yield "makes", f"{name} = {e.text}  [{_where_it_runs(e)}]"
         case plan.MapArrow(function):
             yield "calls", f"{getattr(function, '__qualname__', repr(function))}  [python]"
+        case plan.Lookup(remote, on, how):
+            yield "on", f"{', '.join(on)}, {how}"
+            yield "asks", remote.table if isinstance(remote, plan.Database) else getattr(remote, "__qualname__", repr(remote))
         case plan.Hidden(condition):
             yield "keeps", f"{condition.text}, else deleted  [{_where_it_runs(condition)}]"
         case plan.Window() | plan.Session() | plan.Count() | plan.Sliding() | plan.Running() | plan.Grouping() as keyed:

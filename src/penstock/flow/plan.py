@@ -115,6 +115,41 @@ class MapArrow:
 
 
 @dataclass(frozen=True)
+class Database:
+    """A table of a database, asked by key."""
+
+    connect: str | Callable[[], Any]  # a URL sqlite:///path, or what gives a DB-API connection
+    table: str
+    key: tuple[str, ...] = ()  # its columns, in the order of `on`; (): called as they are there
+    paramstyle: str | None = None  # None: as the driver's module says
+
+
+@dataclass(frozen=True)
+class Asking:
+    """How somebody outside is asked."""
+
+    cache: timedelta  # how long an answer counts
+    cache_keys: int  # answers that a process keeps; the least recently used goes
+    batch: int  # keys a call
+    retries: int
+    pause: timedelta  # before the first retry; it grows
+    timeout: timedelta | None
+    breaker: int  # failures in a row after which nobody is asked for `rest`
+    rest: timedelta
+
+
+@dataclass(frozen=True)
+class Lookup:
+    """Each row with what somebody else answers for its key. What follows it reads answers from files: they are given once."""
+
+    remote: Callable[[list[dict[str, Any]]], list[dict[str, Any] | None]] | Database
+    on: tuple[str, ...]
+    how: Literal["left", "inner"]
+    answers: Schema
+    asking: Asking
+
+
+@dataclass(frozen=True)
 class Union:
     pass
 
@@ -309,7 +344,7 @@ class Grouping:
 # Steps with state; their `family` names the kernels that run them.
 Aggregating = Window | Session | Count | Sliding | Running | Grouping
 Keyed = Aggregating | Last | Join | Latest | Enrich | TableJoin
-Definition = Source | Where | Hidden | Select | MapArrow | Union | LateRows | Keyed
+Definition = Source | Where | Hidden | Select | MapArrow | Lookup | Union | LateRows | Keyed
 
 
 @dataclass(frozen=True)

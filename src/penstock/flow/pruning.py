@@ -71,6 +71,8 @@ def _ask(step: plan.Step, steps: dict[str, plan.Step], needs: Needs) -> None:
             needs[steps[step.inputs[0]].inputs[port]] |= mine
         case plan.MapArrow():
             needs[step.inputs[0]] |= set(steps[step.inputs[0]].schema.names)
+        case plan.Lookup(_, on, _, answers):
+            needs[step.inputs[0]] |= {*on, *(n for n in mine if n not in answers)}
         case plan.Sliding() | plan.Last():  # they give the rows themselves
             needs[step.inputs[0]] |= set(steps[step.inputs[0]].schema.names)
         case plan.Window() | plan.Session() | plan.Count() | plan.Running() as keyed:

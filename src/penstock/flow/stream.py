@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from penstock.core import time
 from penstock.core.schema import Schema
-from penstock.flow import clocks
+from penstock.flow import clocks, lookups
 from penstock.flow.aggregates import Agg
 from penstock.flow.definition import Definition, Node
 from penstock.flow.enrich import HISTORY, AsOf, EnrichDefinition
@@ -145,6 +145,39 @@ class Stream:
         spans = (self._span(allowed, "allowed"), self._span(wait, "wait"), self._span(history, "history"))
         definition = EnrichDefinition(_columns(on), how, as_of, late, *spans, version)
         return Stream(self.flow, self.flow.add(definition, (self.node, self._other(table).node), name))
+
+    def lookup(
+        self,
+        remote: lookups.Remote,
+        on: str | Iterable[str],
+        schema: "str | Schema | pa.Schema | type",
+        how: Literal["left", "inner"] = "left",
+        *,
+        cache: Span | None = "1 minute",
+        cache_keys: int = 100_000,
+        batch: int = 1_000,
+        retries: int = 3,
+        pause: Span = "200 ms",
+        timeout: Span | None = "10 seconds",
+        breaker: int = 10,
+        rest: Span = "30 seconds",
+        name: str | None = None,
+    ) -> "Stream":
+        """Each row with what somebody else answers for its key: `orders.lookup(ask, on="user_id", schema="name string, age int")`.
+
+        `ask(keys)` gets a list of dicts with the columns of `on`, each key once and none with a null, and gives a list as long: for
+        each key a dict with columns of `schema` (left out, they are null), or None. `penstock.database(…)` asks a table.
+        `how="inner"` leaves out rows without an answer. Whatever follows sees one and the same answer, also when a task runs
+        again; on a rebuild from the log it may be another.
+
+        An answer counts for `cache` (None: always ask), of at most `cache_keys` keys in each process. A call has at most `batch`
+        keys and takes at most `timeout`; one that fails is repeated up to `retries` times, after `pause` and then ever longer ones.
+        After `breaker` failures in a row nobody is asked for `rest`. Then the epoch fails and nothing of it counts; the next one
+        asks again."""
+        self._one_of("how", how, ("left", "inner"))
+        with self.flow.here().located():
+            asking = lookups.asking(cache, cache_keys, batch, retries, pause, timeout, breaker, rest)
+            return self._next(lookups.given(remote, _columns(on), schema, how, asking), name)
 
     def clock_fix(
         self,
