@@ -42,7 +42,7 @@ def test_the_engine_gives_what_the_specification_says(name: str, headers: bool) 
 
 @pytest.mark.parametrize("headers", [True, False], ids=["own-time", "other-time"])
 @pytest.mark.parametrize("delay", [0, 4])
-@pytest.mark.parametrize("name", ["tumbling", "join-left", "late-window", "where-topic-window"])
+@pytest.mark.parametrize("name", ["tumbling", "join-left", "join-full", "late-window", "where-topic-window"])
 def test_the_engine_gives_it_where_time_follows_the_clock(name: str, delay: int, headers: bool) -> None:
     law_holds(name, range(FIRST, FIRST + 6), OverEngine(headers, delay=delay))
 

@@ -28,10 +28,22 @@ KERNELS = (
     "count",
     "join-inner",
     "join-left",
+    "join-right",
+    "join-full",
+    "join-semi",
+    "join-anti",
+    "join-where",
 )
 CHAINS = tuple(name for name in PLANS if name not in KERNELS)
-# Cases in each of four blocks: a thousand and more for every kernel, of which some have two plans.
+# Cases in each of four blocks: a thousand and more for every kernel, of which some have several plans.
 BLOCK = dict.fromkeys(KERNELS, 250) | {
+    "join-inner": 120,
+    "join-left": 120,
+    "join-right": 80,
+    "join-full": 80,
+    "join-semi": 80,
+    "join-anti": 80,
+    "join-where": 80,
     "hopping": 100,
     "changing": 200,
     "session": 120,
