@@ -1,7 +1,7 @@
 """What a record has beside its columns or value: key, headers, event time, partition; taken from what its producer says, else
 from the row as the topic's settings want it."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,6 +41,7 @@ class Fields:
     given: Given
     values: Callable[[str], Any]  # a column (typed topics) or a list of JSON values (raw ones)
     bad: Reasons
+    gone: Collection[int] = ()  # the rows that are deletes, by place among these rows: they need no time
 
     def said(self, entries: Sequence[Any] | None) -> list[Any] | None:
         """What the producer said for these rows; None if it said nothing at all."""
@@ -85,26 +86,27 @@ def times_of(fields: Fields) -> pa.Array | None:
     """The event times to store beside the rows; None where a column holds them, or the append time is meant."""
     name, said = fields.spec.time, fields.said(fields.given.times)
     if fields.spec.schema and name:
-        _refuse_nulls(flat(fields.values(name)), name, fields.bad)
+        _refuse_nulls(flat(fields.values(name)), name, fields)
         return None
     if said is not None:
         return pa.array(said, pa.int64()).cast(TIMESTAMP)
-    return _json_times(fields, name, fields.bad) if name else None
+    return _json_times(fields, name) if name else None
 
 
-def _json_times(fields: Fields, name: str, bad: Reasons) -> pa.Array:
+def _json_times(fields: Fields, name: str) -> pa.Array:
     values, f = fields.values(name), pa.field(name, TIMESTAMP)
     times = plain_column(values, TIMESTAMP)
     if times is None:
-        times = column_by_value(values, f, bad)
-    _refuse_nulls(times, name, bad)
+        times = column_by_value(values, f, fields.bad)
+    _refuse_nulls(times, name, fields)
     return times
 
 
-def _refuse_nulls(times: pa.Array, name: str, bad: Reasons) -> None:
+def _refuse_nulls(times: pa.Array, name: str, fields: Fields) -> None:
     if times.null_count:
         for i in pc.indices_nonzero(times.is_null()).to_pylist():
-            bad.setdefault(i, f"column {name!r} wants timestamp, found null: it is the event time of the topic")
+            if i not in fields.gone:
+                fields.bad.setdefault(i, f"column {name!r} wants timestamp, found null: it is the event time of the topic")
 
 
 def partitions_of(fields: Fields, rule: Rule | None, keys: pa.Array | None) -> Places:

@@ -7,7 +7,7 @@ Numbers are refused for times: seconds and milliseconds look alike.
 
 import decimal
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -133,13 +133,17 @@ def _has_decimal(t: pa.DataType) -> bool:
     return pa.types.is_decimal(t) or any(_has_decimal(t.field(i).type) for i in range(t.num_fields))
 
 
-def decode_rows(rows: Sequence[Mapping[str, Any]], schema: Schema, refused: Reasons | None = None) -> Decoded:
-    """Python rows as a table of the schema; those in `refused` are left out with the reason that stands there."""
+def decode_rows(
+    rows: Sequence[Mapping[str, Any]], schema: Schema, refused: Reasons | None = None, gone: Collection[int] = ()
+) -> Decoded:
+    """Python rows as a table of the schema; those in `refused` are left out with the reason that stands there. gone: which of
+    them are deletes; then any column may be null."""
     refused = {} if refused is None else refused
-    columns = columns_of(rows, schema, refused)
+    columns = columns_of(rows, schema, refused, gone)
     kept = np.arange(len(rows))
     if refused:
         kept = np.delete(kept, list(refused))
         columns = [column.take(pa.array(kept)) for column in columns]
-    table = pa.Table.from_arrays(columns, schema=schema.arrow)
+    wanted = pa.schema([f.with_nullable(True) for f in schema]) if gone else schema.arrow
+    table = pa.Table.from_arrays(columns, schema=wanted)
     return Decoded(table, kept, [Rejected(i, refused[i]) for i in sorted(refused)])

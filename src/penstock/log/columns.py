@@ -2,7 +2,7 @@
 
 import datetime as dt
 import decimal
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -22,12 +22,13 @@ _PLAIN_TIME = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9
 _PLAIN_DAY = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$"
 
 
-def columns_of(rows: Sequence[Mapping[str, Any]], schema: Schema, refused: Reasons) -> list[pa.Array]:
-    """One array a column. Rows that do not fit are added to `refused` with the first reason; their values are null."""
-    return [_column(rows, f, refused) for f in schema]
+def columns_of(rows: Sequence[Mapping[str, Any]], schema: Schema, refused: Reasons, gone: Collection[int] = ()) -> list[pa.Array]:
+    """One array a column. Rows that do not fit are added to `refused` with the first reason; their values are null.
+    gone: the rows that are deletes, which need no more than their key."""
+    return [_column(rows, f, refused, gone) for f in schema]
 
 
-def _column(rows: Sequence[Mapping[str, Any]], f: pa.Field, refused: Reasons) -> pa.Array:
+def _column(rows: Sequence[Mapping[str, Any]], f: pa.Field, refused: Reasons, gone: Collection[int]) -> pa.Array:
     name = f.name
     values = [row.get(name) for row in rows]
     array = plain_column(values, f.type)
@@ -35,7 +36,8 @@ def _column(rows: Sequence[Mapping[str, Any]], f: pa.Field, refused: Reasons) ->
         array = column_by_value(values, f, refused)
     if array.null_count and not f.nullable:
         for i in pc.indices_nonzero(array.is_null()).to_pylist():
-            refused.setdefault(i, _null_reason(rows[i], f))
+            if i not in gone:
+                refused.setdefault(i, _null_reason(rows[i], f))
     return array
 
 

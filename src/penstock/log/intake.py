@@ -1,22 +1,25 @@
 """Rows at the door of a topic: read, checked, given key, event time and partition, and put into the columns that the log stores."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from penstock.core.change import Op
 from penstock.errors import BadInput, BadSchema
 from penstock.log.attributes import Fields, Given, Places, headers_of, keys_of, partitions_of, times_of
-from penstock.log.codec import Decoded, Rejected, decode_json, decode_rows, parse_objects
+from penstock.log.codec import Decoded, Rejected, decode_json, decode_rows, make_decimals_exact, parse_objects
 from penstock.log.columns import Reasons
+from penstock.log.deletes import Gone, key_of, marked, named
 from penstock.log.partitioning import Rule
-from penstock.log.port import EVENT_TIME, HEADERS, KEY, VALUE, TopicSpec
+from penstock.log.port import EVENT_TIME, HEADERS, KEY, OPS, VALUE, TopicSpec
 from penstock.log.sizes import row_sizes
 from penstock.log.text import flat, json_row
 
 _NOTHING_GIVEN = Given()
+_NOTHING_GONE: Gone = {}
 
 
 @dataclass(frozen=True)
@@ -55,24 +58,31 @@ class Intake:
         self._rule = Rule.of(spec.partition_by) if spec.partition_by else None
         self._keys = key_columns(spec)
         self._objects = objects or bool(spec.key or spec.time or spec.partition_by)
+        self._reads = objects or spec.schema is not None  # what lines say, or else they are kept as they are
         if spec.schema:
             _check_columns(spec, self._keys, self._rule)
 
-    def lines(self, values: Sequence[bytes], given: Given = _NOTHING_GIVEN) -> Prepared:
-        """Texts, one a row: JSON objects for a typed topic, stored as they are in a raw one."""
+    def lines(self, values: Sequence[bytes], given: Given = _NOTHING_GIVEN, *, deletes: bool = False) -> Prepared:
+        """Texts, one a row: JSON objects for a typed topic, stored as they are in a raw one. Lines that say so are deletes;
+        `deletes`: all of them are, and hold keys."""
         refused = _too_long(values, self._spec.max_record)
+        gone = named(values, self._spec, refused) if deletes else marked(values) if self._reads else {}
         if not self._spec.schema:
-            return self._raw(values, refused, given)
-        decoded = decode_json(pa.array(values, pa.binary()), self._spec.schema)
-        return self._typed(decoded, refused, given)
+            return self._raw(values, refused, given, gone)
+        if not gone:
+            return self._typed(decode_json(pa.array(values, pa.binary()), self._spec.schema), refused, given)
+        objects = [gone.get(i, row) for i, row in enumerate(parse_objects(values, refused))] if not deletes else list(gone.values())
+        make_decimals_exact(objects, values, self._spec.schema, refused)
+        return self._typed(decode_rows(objects, self._spec.schema, refused, gone), {}, given, gone)
 
-    def rows(self, rows: Sequence[Mapping[str, Any]], given: Given = _NOTHING_GIVEN) -> Prepared:
-        """Python rows: by the schema of a typed topic, as JSON text in a raw one."""
+    def rows(self, rows: Sequence[Mapping[str, Any]], given: Given = _NOTHING_GIVEN, *, deletes: bool = False) -> Prepared:
+        """Python rows: by the schema of a typed topic, as JSON text in a raw one. `deletes`: they hold keys, and are deletes."""
+        gone = dict(enumerate(rows)) if deletes else {}
         if self._spec.schema:
-            return self._typed(decode_rows(rows, self._spec.schema), {}, given)
+            return self._typed(decode_rows(rows, self._spec.schema, None, gone), {}, given, gone)
         refused: Reasons = {}
-        values = [_json_row(row, i, refused) for i, row in enumerate(rows)]
-        return self._raw(values, _too_long(values, self._spec.max_record) | refused, given)
+        values = [b"" if deletes else _json_row(row, i, refused) for i, row in enumerate(rows)]
+        return self._raw(values, _too_long(values, self._spec.max_record) | refused, given, gone)
 
     def table(self, table: pa.Table, given: Given = _NOTHING_GIVEN) -> Prepared:
         """Arrow rows: the columns of a typed topic by name, or the `value` column of a raw one."""
@@ -86,21 +96,39 @@ class Intake:
             )
         return self.lines(table.column(VALUE).cast(pa.binary()).to_pylist(), given)
 
-    def _typed(self, decoded: Decoded, refused: Reasons, given: Given) -> Prepared:
+    def _typed(self, decoded: Decoded, refused: Reasons, given: Given, gone: Gone = _NOTHING_GONE) -> Prepared:
         refused = {r.index: r.reason for r in decoded.rejected} | refused
-        return self._prepared(decoded.table, decoded.kept, refused, given, decoded.table.column)
+        return self._prepared(decoded.table, decoded.kept, refused, given, decoded.table.column, gone)
 
-    def _raw(self, values: Sequence[bytes], refused: Reasons, given: Given) -> Prepared:
-        objects = parse_objects(values, refused) if self._objects else []
-        table = pa.table({VALUE: pa.array(values, pa.binary())})
-        return self._prepared(table, np.arange(len(values)), refused, given, lambda name: [row.get(name) for row in objects])
+    def _raw(self, values: Sequence[bytes], refused: Reasons, given: Given, gone: Gone) -> Prepared:
+        objects: list[Mapping[str, Any]] = []
+        if self._objects:
+            objects = list(parse_objects([b"{}" if i in gone else value for i, value in enumerate(values)], refused))
+            objects = [gone.get(i, row) for i, row in enumerate(objects)]
+        if gone:
+            given = replace(given, keys=self._keys_of_deletes(gone, given, len(values)))
+        table = pa.table({VALUE: pa.array([None if i in gone else value for i, value in enumerate(values)], pa.binary())})
+        return self._prepared(table, np.arange(len(values)), refused, given, lambda name: [row.get(name) for row in objects], gone)
 
-    def _prepared(self, table: pa.Table, kept: Places, refused: Reasons, given: Given, values: Callable[[str], Any]) -> Prepared:
+    def _keys_of_deletes(self, gone: Gone, given: Given, count: int) -> list[bytes | None]:
+        keys: list[bytes | None] = [None] * count if given.keys is None else list(given.keys)
+        for i, fields in gone.items():
+            keys[i] = key_of(fields, self._keys) if keys[i] is None else keys[i]
+        return keys
+
+    def _prepared(
+        self, table: pa.Table, kept: Places, refused: Reasons, given: Given, values: Callable[[str], Any], gone: Gone
+    ) -> Prepared:
         """Adds what the log stores beside the columns, and leaves out what was refused on the way."""
         bad = {i: refused[at] for i, at in enumerate(kept.tolist()) if at in refused} if refused else {}
-        fields = Fields(self._spec, kept, given, values, bad)
+        taken = {i for i, at in enumerate(kept.tolist()) if at in gone} if gone else set()
+        fields = Fields(self._spec, kept, given, values, bad, taken)
         keys = keys_of(fields, self._keys)
-        batch = _physical(table, {KEY: keys, HEADERS: headers_of(fields), EVENT_TIME: times_of(fields)})
+        system = {KEY: keys, HEADERS: headers_of(fields), EVENT_TIME: times_of(fields)}
+        if taken:
+            self._refuse_nameless(table, keys, taken, bad)
+            system |= {OPS: _ops(len(kept), taken)} if self._spec.schema else {}
+        batch = _physical(table, system)
         self._refuse_large(batch, bad)
         partitions = partitions_of(fields, self._rule, keys)
         if bad:
@@ -108,6 +136,18 @@ class Intake:
             good = np.delete(np.arange(len(kept)), list(bad))
             batch, partitions, kept = batch.take(pa.array(good)), partitions[good], kept[good]
         return Prepared(batch, partitions, kept, [Rejected(i, refused[i]) for i in sorted(refused)])
+
+    def _refuse_nameless(self, table: pa.Table, keys: pa.Array | None, taken: set[int], bad: Reasons) -> None:
+        """A delete says which row is gone: by the topic's key columns, else by a key, else by any column at all."""
+        columns = [table.column(name).is_null().to_pylist() for name in self._keys if self._spec.schema]
+        others = [table.column(name).is_null().to_pylist() for name in table.column_names] if self._spec.schema else []
+        for i in sorted(taken):
+            missing = [name for name, null in zip(self._keys, columns, strict=False) if null[i]]
+            keyed = keys is not None and keys[i].is_valid
+            if missing:
+                bad.setdefault(i, f"a delete without {missing[0]!r}: it says which row is gone")
+            elif not keyed and all(null[i] for null in others):
+                bad.setdefault(i, "a delete that does not say which row is gone: give its key")
 
     def _refuse_large(self, batch: pa.RecordBatch, bad: Reasons) -> None:
         limit = self._spec.max_record
@@ -146,6 +186,10 @@ def _physical(table: pa.Table, system: Mapping[str, pa.Array | None]) -> pa.Reco
     columns = {name: flat(table.column(name)) for name in table.schema.names}
     columns |= {name: column for name, column in system.items() if column is not None}
     return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
+
+
+def _ops(count: int, taken: set[int]) -> pa.Array:
+    return pa.array([int(Op.DELETE) if i in taken else None for i in range(count)], pa.int8())
 
 
 def _json_row(row: Mapping[str, Any], index: int, refused: Reasons) -> bytes:

@@ -20,10 +20,11 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.core.position import Position
-from penstock.core.time import FIRST, FOREVER, LAST, NEVER, duration, instant, micros
+from penstock.core.time import FIRST, FOREVER, LAST, NEVER, duration, instant, micros, moment
 from penstock.errors import BadInput, BadRow, BadTime
 from penstock.log.attributes import Given, Places
 from penstock.log.codec import Rejected
+from penstock.log.deletes import fields_of
 from penstock.log.intake import Intake, Prepared
 from penstock.log.port import Sender, Topic
 
@@ -61,6 +62,7 @@ class _Buffered:
     headers: Mapping[str, bytes] | None
     time: int | None
     receipt: Receipt
+    delete: bool = False
 
 
 @dataclass
@@ -118,15 +120,30 @@ class Producer:
             raise BadInput(
                 f"the event time of topic {self._topic.spec.name} is its column {self._topic.spec.time!r}", hint="leave time= out"
             )
-        receipt, now = Receipt(), machine.monotonic()
-        if not self._buffer:
-            self._since = now
         at = None if time is None else _event_time(time)
         named = {name: _bytes(value) for name, value in headers.items()} if headers else None
-        self._buffer.append(_Buffered(row, None if key is None else _bytes(key), partition, named, at, receipt))
+        return self._take(_Buffered(row, None if key is None else _bytes(key), partition, named, at, Receipt()))
+
+    def delete(
+        self, key: Mapping[str, Any] | str | bytes | int, *, partition: int | None = None, time: datetime | str | int | None = None
+    ) -> Receipt:
+        """Says that a row is gone: `producer.delete({"user_id": 1})`, or `producer.delete(1)` where the topic has one key column.
+
+        A table that reads the topic takes the row out; a stream counts the record among the dead. `time`: when, where no column
+        says it; else it is the time at which the log takes the record."""
+        fields, at = fields_of(key, self._topic.spec), None if time is None else _event_time(time)
+        if at is not None and self._topic.spec.schema and self._topic.spec.time:
+            fields, at = fields | {self._topic.spec.time: moment(at)}, None
+        return self._take(_Buffered(fields, None, partition, None, at, Receipt(), delete=True))
+
+    def _take(self, item: _Buffered) -> Receipt:
+        now = machine.monotonic()
+        if not self._buffer:
+            self._since = now
+        self._buffer.append(item)
         if len(self._buffer) >= self._batch_rows or now - self._since >= self._linger:
             self.flush()
-        return receipt
+        return item.receipt
 
     def send_arrow(self, table: pa.Table, *, partition: int | None = None, keys: Sequence[bytes | None] | None = None) -> Sent:
         """Writes the rows of a table at once. If it fails, call `flush` to try again what is still outstanding."""
@@ -135,13 +152,19 @@ class Producer:
         )
 
     def send_lines(
-        self, values: Sequence[bytes], *, partition: int | None = None, objects: bool = False, before_refused: bool = False
+        self,
+        values: Sequence[bytes],
+        *,
+        partition: int | None = None,
+        objects: bool = False,
+        before_refused: bool = False,
+        deletes: bool = False,
     ) -> Sent:
         """Writes texts, one a row, at once. objects: they must be JSON objects in a raw topic, too. before_refused: only those
-        before the first that is refused, which is the only one then told of."""
+        before the first that is refused, which is the only one then told of. deletes: they hold keys, and the rows are gone."""
         intake = self._objects_only if objects else self._intake
         return self._send_now(
-            lambda given, rows: intake.lines(values[rows.start : rows.stop], given),
+            lambda given, rows: intake.lines(values[rows.start : rows.stop], given, deletes=deletes),
             len(values),
             partition,
             before_refused=before_refused,
@@ -166,7 +189,7 @@ class Producer:
         self._drain()
         rows, self._buffer = self._buffer, []
         refused: list[tuple[_Buffered, str]] = []
-        for (is_text, _), group in groupby(rows, key=lambda item: (isinstance(item.row, bytes), item.time is None)):
+        for (is_text, _, _), group in groupby(rows, key=lambda item: (isinstance(item.row, bytes), item.time is None, item.delete)):
             refused += self._enqueue_rows(list(group), is_text)
         self._drain()
         self._report(refused)
@@ -202,7 +225,7 @@ class Producer:
     def _enqueue_rows(self, items: list[_Buffered], is_text: bool) -> list[tuple[_Buffered, str]]:
         given = Given([i.key for i in items], [i.partition for i in items], [i.headers for i in items], [i.time for i in items])
         rows: list[Any] = [i.row for i in items]
-        prepared = self._intake.lines(rows, given) if is_text else self._intake.rows(rows, given)
+        prepared = self._intake.lines(rows, given) if is_text else self._intake.rows(rows, given, deletes=items[0].delete)
 
         def done(places: Places, number: int, base: int) -> None:
             for n, place in enumerate(places.tolist()):

@@ -101,7 +101,12 @@ class FlowTest:
         definition = source.definition
         assert isinstance(definition, Source)
         schema = Schema(pa.schema([f for f in source.schema if f.name not in definition.made]))
-        return self.log.create(replace(TopicSpec(name, partitions=partitions, schema=schema, time=definition.time), **settings))
+        spec = TopicSpec(name, partitions=partitions, schema=schema, time=definition.time)
+        if definition.versions:
+            envelopes = definition.versions.form == "debezium"
+            spec = replace(spec, key=",".join(definition.versions.key))
+            spec = replace(spec, schema=None, time=None, key=None) if envelopes else spec
+        return self.log.create(replace(spec, **settings))
 
     def send(
         self, topic: str, *rows: Mapping[str, Any], partition: int | None = None, at: str | datetime | None = None
@@ -114,6 +119,22 @@ class FlowTest:
             if isinstance(when, (str, datetime)):
                 self.clock.follow(micros(instant(when)))
         receipts = [producer.send(row, partition=partition, time=at) for row in rows]
+        producer.flush()
+        return [receipt.position for receipt in receipts if receipt.position]
+
+    def delete(
+        self,
+        topic: str,
+        *keys: Mapping[str, Any],
+        partition: int | None = None,
+        at: str | datetime | None = None,
+        **key: Any,
+    ) -> list[Position]:
+        """Says that rows of a table are gone: `t.delete("users", user_id=1)`, or several keys as dicts; `at` is when."""
+        producer = self._producer(topic)
+        if at is not None:
+            self.clock.follow(micros(instant(at)))
+        receipts = [producer.delete(fields, partition=partition, time=at) for fields in (*keys, *([key] if key else []))]
         producer.flush()
         return [receipt.position for receipt in receipts if receipt.position]
 
@@ -248,7 +269,8 @@ class FlowTest:
             raise NotFound(f"flow {self.flow.name} has no step {name!r}", f"its steps: {', '.join(steps)}")
 
     def _sources(self) -> Iterable[Step]:
-        return (s for s in self.plan.steps if isinstance(s.definition, Source))
+        """The sources that read topics."""
+        return (s for s in self.plan.steps if isinstance(s.definition, Source) and not _static(s.definition))
 
     def _source(self, topic: str) -> Step:
         for step in self._sources():
@@ -274,6 +296,10 @@ class FlowTest:
         schema = topic.spec.schema
         names: Sequence[str] = schema.names if schema else ["value"]
         return [row for p in topic.ends() for chunk in topic.read(p) for row in chunk.rows.select(names).to_pylist()]
+
+
+def _static(source: Source) -> bool:
+    return source.versions is not None and source.versions.static is not None
 
 
 def _with_checks(plan: Plan) -> Plan:
