@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.core.hashing import Hashes
-from penstock.kernels.changes import touched
+from penstock.kernels.changes import once, touched
 from penstock.kernels.port import Changes, State
 from penstock.kernels.tables import numbers
 from penstock.kernels.windows import by_start
@@ -34,7 +34,8 @@ class AnsweredRows:
         changes.drop |= {(ANSWERED, slot) for slot in state.slots(ANSWERED) if slot + self._width <= least}
 
     def again(self, state: State, hashes: Hashes, least: int) -> list[pa.Table]:
-        """The rows with these hashes (sorted, each once) that are not older than this."""
+        """The rows with these hashes that are not older than this."""
+        hashes = once(hashes)
         slots = [slot for slot in state.slots(ANSWERED) if slot + self._width > least]
         found = [rows for slot in slots for rows in touched(state.runs(ANSWERED, slot), hashes)]
         return [rows.filter(pa.array(numbers(rows, self._clock) >= least)) for rows in found]

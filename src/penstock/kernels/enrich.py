@@ -119,15 +119,15 @@ class EnrichKernel:
         """The rows that were answered and may see one of the versions that came, as one table or none."""
         if not self._correct or not came.num_rows:
             return []
-        found = self._answered.again(state, np.unique(numbers(came, HASH)), self._versions.first_seen(came))
+        found = self._answered.again(state, numbers(came, HASH), self._versions.first_seen(came))
         return [pa.concat_tables(found).combine_chunks()] if found else []
 
     def _seen(self, state: State, rows: Sequence[pa.Table], came: pa.Table) -> pa.Table:
         """The versions that these rows may see: those that were known before, then those that came."""
         if not rows:
             return came
-        hashes = np.unique(np.concatenate([numbers(part, HASH) for part in rows]))
-        return pa.concat_tables([self._versions.known(state, hashes), came]).combine_chunks()
+        known = self._versions.known(state, [numbers(part, HASH) for part in rows])
+        return pa.concat_tables([known, came]).combine_chunks() if came.num_rows else known
 
     def _horizon(self, state: State, now: int) -> int:
         """No row that is answered after this epoch is older. As of now there is none: append times have no frontier."""

@@ -5,6 +5,7 @@ version too. State, in one slot: table "versions", every version that a row may 
 """
 
 from collections.abc import Sequence
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -14,10 +15,11 @@ import pyarrow as pa
 from penstock.core.change import APPENDED, HASH, OP, POSITION, TIME, Op
 from penstock.core.hashing import Hashes, hash64
 from penstock.core.time import NEVER
-from penstock.kernels.changes import touched
+from penstock.kernels.changes import once, touched
 from penstock.kernels.keyed import Longs, codes, key_numbers
 from penstock.kernels.port import State
-from penstock.kernels.tables import as_type, column, numbers, sorted_by_hash
+from penstock.kernels.probe import spread
+from penstock.kernels.tables import column, numbers, sorted_by_hash
 
 VERSIONS = "versions"
 GONE = "__gone"  # bool: the row was deleted
@@ -25,6 +27,7 @@ SEEN = "__seen"  # int64: the time from which rows see it
 HORIZON = "__horizon"  # int64: no row that was still to be answered when its run was written is older
 
 Mask = npt.NDArray[np.bool_]
+_SIDES: tuple[Literal["left"], Literal["right"]] = ("left", "right")
 
 
 class Versions:
@@ -53,9 +56,10 @@ class Versions:
         rows = rows.append_column(SEEN, pa.array(np.maximum(numbers(rows, self._clock), np.int64(seen_from))))
         return rows.append_column(HORIZON, pa.array(np.full(rows.num_rows, horizon))).cast(self.schema)
 
-    def known(self, state: State, hashes: Hashes) -> pa.Table:
-        """The versions in state of keys with these hashes (sorted, each once)."""
-        return pa.concat_tables([self.schema.empty_table(), *touched(state.runs(VERSIONS, 0), hashes)])
+    def known(self, state: State, hashes: Sequence[Hashes]) -> pa.Table:
+        """The versions in state of keys with these hashes."""
+        found = touched(state.runs(VERSIONS, 0), once(np.concatenate(hashes)))
+        return pa.concat_tables([self.schema.empty_table(), *found]).combine_chunks()
 
     def first_seen(self, versions: pa.Table) -> int:
         """The earliest time at which a row may see one of them."""
@@ -73,27 +77,34 @@ class Versions:
 
     def look_up(self, versions: pa.Table, rows: pa.Table, on: Sequence[str], times: Longs) -> Longs:
         """For each row, with HASH and null in none of `on`, the number of the version it sees at its time; -1: there is none."""
+        found = np.full(rows.num_rows, -1)
         if not versions.num_rows or not rows.num_rows:
-            return np.full(rows.num_rows, -1)
-        n, keys = rows.num_rows, self._keys_of_both(rows, on, versions)
-        order = self._in_order(versions, keys[n:])
-        rank = np.empty(len(order), np.int64)
-        rank[order] = np.arange(len(order))
-        code, _ = codes(keys, np.concatenate([times, numbers(versions, SEEN)]))
-        by_seen = np.argsort(code[n:])
-        best = np.maximum.accumulate(rank[by_seen])  # ranks go by key first, so those of the key before never win
-        at = np.searchsorted(code[n:][by_seen], code[:n], "right") - 1
-        found = order[best[np.maximum(at, 0)]]
-        missed = (at < 0) | (keys[n:][found] != keys[:n]) | column(versions, GONE).to_numpy(zero_copy_only=False)[found]
-        return np.where(missed, -1, found)
+            return found
+        keys = key_numbers(versions, self._key)
+        looking, wanted = self._keys_of(rows, on, versions, keys)
+        code, _ = codes(np.concatenate([keys, wanted]), np.concatenate([numbers(versions, SEEN), times[looking]]))
+        known, sought = code[: len(keys)], code[len(keys) :]
+        order, by_seen = self._in_order(versions, keys), np.argsort(known)
+        best = np.maximum.accumulate(_places(order)[by_seen])  # places go by key first: those of the key before never win
+        at = np.searchsorted(known[by_seen], sought, "right") - 1
+        newest = order[best[np.maximum(at, 0)]]
+        gone = column(versions, GONE).to_numpy(zero_copy_only=False)
+        found[looking] = np.where((at < 0) | (keys[newest] != wanted) | gone[newest], -1, newest)
+        return found
 
-    def _keys_of_both(self, rows: pa.Table, on: Sequence[str], versions: pa.Table) -> Longs:
-        """A number for the key of each row and then of each version."""
-        types = [self.schema.field(name).type for name in self._key]
-        mine = [as_type(column(rows, name), t) for name, t in zip(on, types, strict=True)]
-        both = [pa.chunked_array([own, column(versions, name)]) for own, name in zip(mine, self._key, strict=True)]
-        hashes = pa.chunked_array([column(rows, HASH), column(versions, HASH)])
-        return key_numbers(pa.table([*both, hashes], names=[*self._key, HASH]).combine_chunks(), self._key)
+    def _keys_of(self, rows: pa.Table, on: Sequence[str], versions: pa.Table, keys: Longs) -> tuple[Longs, Longs]:
+        """The rows of whose key there are versions, neighbours together; and the number of the key of each."""
+        one = np.empty(int(keys.max()) + 1, np.int64)
+        one[keys] = np.arange(len(keys))  # a version of each key, and so in the order of their hashes
+        hashes, mine = numbers(versions, HASH)[one], numbers(rows, HASH)
+        order = np.argsort(mine)
+        begin, end = (np.searchsorted(hashes, mine[order], side) for side in _SIDES)
+        looking, wanted = np.repeat(order, end - begin), spread(begin, end - begin)
+        equal = np.ones(len(looking), np.bool_)
+        for own, name in zip(on, self._key, strict=True):
+            ours, theirs = (pl.Series(pl.from_arrow(column(t, n))) for t, n in ((rows, own), (versions, name)))
+            equal &= ours.gather(looking).eq_missing(theirs.gather(one[wanted])).to_numpy()
+        return (looking, wanted) if equal.all() else (looking[equal], wanted[equal])
 
     def _beaten(self, rows: pa.Table, early: Mask) -> Mask:
         """Which versions are less than an early one of their key: who may see them sees that one."""
@@ -119,6 +130,13 @@ class Versions:
         frame = pl.DataFrame(pl.from_arrow(ties)).with_columns(code=ordered[tied], i=order[tied])
         order[tied] = frame.sort("code", TIME, POSITION)["i"].to_numpy()
         return order
+
+
+def _places(order: Longs) -> Longs:
+    """Where in this order each stands."""
+    places = np.empty(len(order), np.int64)
+    places[order] = np.arange(len(order))
+    return places
 
 
 def without_null(rows: pa.Table, names: Sequence[str]) -> Mask:
