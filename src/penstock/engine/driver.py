@@ -18,7 +18,7 @@ from penstock.engine.opening import Opened, Wish, open_epoch
 from penstock.engine.placement import InProcess, Placement
 from penstock.engine.program import Program, lower
 from penstock.engine.records import keep_record
-from penstock.errors import Held, Mismatch, NotFound, TornEpoch
+from penstock.errors import Held, Mismatch, NotFound, TornEpoch, Unanswered
 from penstock.flow.plan import Plan, Source
 from penstock.kernels.port import crossed
 from penstock.log.port import Log, Topic
@@ -180,6 +180,9 @@ class Driver:
                 return run_epoch(self.setting, opened, self.last, timing)
             except TornEpoch:
                 continue
+            except Unanswered:  # the run may go on: what other tasks have written meanwhile is swept after the next decision
+                self.sweeper.orphans_gone = False
+                raise
         return run_epoch(self.setting, opened, self.last, timing)
 
     def stop(self) -> None:

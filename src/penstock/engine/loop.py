@@ -8,10 +8,13 @@ from dataclasses import replace
 from penstock.core.time import FOREVER
 from penstock.engine.driver import Driver, Report
 from penstock.engine.opening import Wish
+from penstock.engine.source import topic_of
+from penstock.errors import Unanswered
 
 TARGET = 2.0  # seconds that an epoch should take while there is much to read
 FIRST_BUDGET, LEAST_BUDGET, MOST_BUDGET = 2_000_000, 50_000, 20_000_000
 IDLE_WAIT = 0.05
+UNANSWERED_WAIT = 5.0  # before an epoch is tried again that a lookup let fail
 
 OnReport = Callable[[Report], None]
 
@@ -29,12 +32,27 @@ class Budget:
             self.rows = min(self.most, MOST_BUDGET, max(LEAST_BUDGET, (self.rows + wanted) // 2))
 
 
-def run(driver: Driver, stop: threading.Event, on_report: OnReport, every: float = 0.0, most: int | None = None) -> None:
-    """Epoch after epoch until `stop` is set; the epoch under way is finished."""
+def run(
+    driver: Driver,
+    stop: threading.Event,
+    on_report: OnReport,
+    every: float = 0.0,
+    most: int | None = None,
+    say: Callable[[str], None] | None = None,
+) -> None:
+    """Epoch after epoch until `stop` is set; the epoch under way is finished. say: where it is told that somebody outside does not
+    answer, and the epoch is tried again; None: that ends the run."""
     budget = Budget(most)
     while not stop.is_set():
         started = time.monotonic()
-        report = driver.epoch(Wish(rows=budget.rows))
+        try:
+            report = driver.epoch(Wish(rows=budget.rows))
+        except Unanswered as error:
+            if say is None:
+                raise
+            say(f"{driver.plan.flow}: {error}")
+            stop.wait(max(every, UNANSWERED_WAIT))
+            continue
         if report:
             budget.learn(report)
             on_report(report)
@@ -68,9 +86,9 @@ def _until_quiet(driver: Driver, stop: threading.Event, on_report: OnReport, wis
 def ends(driver: Driver) -> dict[tuple[str, int], int]:
     """Where every partition of every source ends now."""
     out: dict[tuple[str, int], int] = {}
-    for name, topic in driver.sources.items():
-        if topic in driver.means.log.topics():
-            out |= {(name, number): end.next for number, end in driver.means.log.topic(topic).ends().items()}
+    for name, spec in driver.program.sources.items():
+        if spec.static or spec.topic in driver.means.log.topics():
+            out |= {(name, number): end.next for number, end in topic_of(spec, driver.means.log).ends().items()}
     return out
 
 

@@ -2,7 +2,8 @@
 
 A step has a place (segment, level). Level 0 of a segment is where rows come in (from the log, or from files of the segment before);
 each keyed step lies one level behind its inputs, and a level is where its buckets are. A step that Spark SQL must evaluate ends a
-segment: its rows go through the JVM, and what follows it starts in the next one.
+segment: its rows go through the JVM, and what follows it starts in the next one. So does what follows a lookup: its answers go
+through files, so that a task that runs again finds the ones that were given.
 """
 
 import hashlib
@@ -14,7 +15,7 @@ from functools import cached_property
 from penstock.core.schema import Schema
 from penstock.core.time import micros
 from penstock.engine.source import SourceSpec
-from penstock.flow.plan import Enrich, Keyed, LateRows, MapArrow, Output, Plan, Select, Source, Step, Union, Where
+from penstock.flow.plan import Enrich, Keyed, LateRows, Lookup, MapArrow, Output, Plan, Select, Source, Step, Union, Where
 from penstock.kernels.families import kernel_of
 from penstock.kernels.port import Kernel, position_needed
 from penstock.log.port import Topic
@@ -102,6 +103,8 @@ def _meaning(step: Step) -> str:
     definition = step.definition
     if isinstance(definition, MapArrow):
         return "map_arrow"
+    if isinstance(definition, Lookup):
+        return f"lookup {definition.on} {definition.how} {definition.answers.ddl()}"
     if isinstance(definition, Source):
         other = [definition.append or None, definition.append_time, definition.clock, definition.versions]
         return " ".join(map(str, ["stream", definition.topic, definition.time, definition.lateness, *filter(None, other)]))
@@ -148,7 +151,7 @@ def _places(plan: Plan) -> dict[str, Place]:
         inputs = step.inputs
         if isinstance(step.definition, LateRows):  # late rows come out where their step judges: at its input
             inputs = (plan.step(step.inputs[0]).inputs[step.definition.port],)
-        before = [places[i] for i in inputs]
+        before = [places[i] if needs_sql(step) else _behind(plan.step(i), places[i]) for i in inputs]
         segment = max((p.segment for p in before), default=0)
         level = max((p.level for p in before if p.segment == segment), default=0)
         if needs_sql(step):
@@ -158,6 +161,11 @@ def _places(plan: Plan) -> dict[str, Place]:
         else:
             places[step.name] = Place(segment, level)
     return places
+
+
+def _behind(step: Step, place: Place) -> Place:
+    """Where the rows of a step are taken up."""
+    return Place(place.segment + 1, 0) if isinstance(step.definition, Lookup) else place
 
 
 def _readers(plan: Plan, places: Mapping[str, Place]) -> dict[str, tuple[Reader, ...]]:

@@ -85,6 +85,9 @@ class Tally:
             parts.append(
                 f"{open_:,} window{'s' if open_ > 1 else ''} open until {clock_text(until)} (view show --open, run --drain)"
             )
+        keys, cached, calls = (count(last.fates, fate) - count(self.before, fate) for fate in LOOKED_UP[:3])
+        if keys:
+            parts.append(f"{keys:,} keys looked up in {calls:,} call{'s' if calls != 1 else ''}, {cached:,} from cache")
         return " · ".join(parts)
 
     def _watermark(self, decision: Decision) -> str:
@@ -96,6 +99,7 @@ SETTLED = (  # rows
     *("filtered", "dead", "implausible", "duplicate", "outside", "too old", "held", "passed"),
     *("answered", "unmatched", "version"),
 )
+LOOKED_UP = ("keys", "from cache", "calls", "failed calls")  # of lookups: not rows
 BY_WINDOW = ", window by window"  # behind the name of a step whose windows overlap: its second line
 VERDICTS = ("on time", "corrected", "diverted", "ignored")  # rows; where windows overlap, rows times windows
 

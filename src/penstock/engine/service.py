@@ -93,7 +93,7 @@ def _go(drivers: Sequence[Driver], order: Order, every: float, stop: threading.E
             show.progress(tally, report)
 
         if order.mode == "run":
-            loop.run(tally.driver, stop, seen, every, order.max_rows)
+            loop.run(tally.driver, stop, seen, every, order.max_rows, show.say)
         elif order.mode == "catch_up":
             loop.catch_up(tally.driver, stop, seen, order.max_rows)
         else:

@@ -79,7 +79,7 @@ def read_run(storage: Storage, ref: RunRef) -> pa.Table:
 
 def batch_rows(storage: Storage, path: str, batch: int) -> int:
     """Rows of one batch of a state file."""
-    return read_run(storage, RunRef("", 0, "", 0, 0, path, batch, 0)).num_rows
+    return int(read_run(storage, RunRef("", 0, "", 0, 0, path, batch, 0)).num_rows)
 
 
 def file_size(storage: Storage, path: str) -> int:

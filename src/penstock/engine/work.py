@@ -21,12 +21,14 @@ from penstock.core.schema import TIMESTAMP
 from penstock.core.time import NEVER
 from penstock.engine.clocks import DeviceClocks
 from penstock.engine.decision import RunRef, StagedRef
+from penstock.engine.lookups import look_up
 from penstock.engine.program import DEAD, LATE, Program, late_schema, needs_sql
 from penstock.engine.reading import ADDRESS, PIECE, Dead, Range, late_positioned, positioned, read
+from penstock.engine.source import topic_of
 from penstock.engine.staging import Pile
 from penstock.engine.state import CARRIED, Merging, StateWriter, apply_changes, load_state, read_run
 from penstock.errors import BadFlow, PenstockError
-from penstock.flow.plan import Hidden, MapArrow, Select, Step, Union, Where
+from penstock.flow.plan import Hidden, Lookup, MapArrow, Select, Step, Union, Where
 from penstock.kernels.expressions import compile as polars_of
 from penstock.kernels.port import Changes, Fates, position_needed
 from penstock.kernels.rowwise import as_input, hide_where_not, keep_where
@@ -94,7 +96,7 @@ class Work:
     def _pieces(self, log: Log, span: Range, refs: list[RunRef]) -> Iterator[pa.Table]:
         spec = self.program.sources[span.step]
         clocks = DeviceClocks(spec.clock, [read_run(self.storage, ref) for ref in refs]) if spec.clock else None
-        for piece in read(log.topic(spec.topic), spec, span, clocks):
+        for piece in read(topic_of(spec, log), spec, span, clocks):
             self.result.fates[span.step].update(piece.fates)
             self.result.times[span.step, span.partition] = piece.time
             if piece.dead:
@@ -149,6 +151,10 @@ class Work:
 
     def _rowwise(self, step: Step, port: int, rows: pa.Table, topic: str | None) -> pa.Table:
         fates = self.result.fates[step.name]
+        if isinstance(step.definition, Lookup):
+            answered, told = look_up(step, rows, SYSTEM)
+            fates.update(told)
+            return answered
         if isinstance(step.definition, Union):
             travelling = [name for name in (TIME, WATERMARK, POSITION, APPENDED) if name in (*rows.column_names, POSITION)]
             out: pa.Table | None = as_input(positioned(rows, topic).select([*step.schema.names, *travelling]), port)

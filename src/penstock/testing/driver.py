@@ -24,6 +24,7 @@ from penstock.core.schema import Schema
 from penstock.core.time import FOREVER, duration, instant, micros
 from penstock.engine.assemble import letter_topic, targets
 from penstock.engine.driver import Driver, Means, Report
+from penstock.engine.lookups import forget
 from penstock.engine.loop import ends
 from penstock.engine.opening import Cut, Wish
 from penstock.errors import NotFound, PenstockError
@@ -190,6 +191,7 @@ class FlowTest:
         """Forgets everything in memory and starts from what is on disk; buckets: with another number of state buckets."""
         self.buckets = buckets or self.buckets
         self._crash_at = None
+        forget()
         if self._driver:
             self._driver.release()
             self._driver = None
