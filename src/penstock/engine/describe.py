@@ -65,7 +65,7 @@ def decode(value: Any) -> Any:
     if value["is"] == "type":
         return Schema.of(f"c {value['text']}").type("c")
     given = {name: decode(v) for name, v in value.items() if name != "is"}
-    return getattr(plan if hasattr(plan, value["is"]) else expression, value["is"])(**given)
+    return getattr(expression if hasattr(expression, value["is"]) else plan, value["is"])(**given)
 
 
 def _plain(definition: plan.Keyed) -> bool:

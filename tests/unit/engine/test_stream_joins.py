@@ -5,6 +5,9 @@ from typing import Any
 import pytest
 
 from penstock import Flow, Tumbling, agg
+from penstock.engine.describe import decode, describe
+from penstock.flow.analyzer import NoAnalyzer
+from penstock.flow.resolve import resolve
 
 IMPRESSIONS = "id long, ad string, at timestamp"
 CLICKS = "id long, at timestamp"
@@ -107,3 +110,13 @@ def test_a_full_join_can_be_joined_again() -> None:
         t.send("clicks", {"id": 1, "at": at("10:01:00")}, {"id": 3, "at": at("10:01:00")})
         t.end()
         assert sorted((row["id"], row["price"]) for row in t.rows("priced")) == [(1, 2.0), (2, None), (3, None)]
+
+
+def test_a_join_with_a_condition_can_be_made_again_from_what_is_kept_of_it() -> None:
+    flow, impressions, clicks = advertisements()
+    condition = "id in (1, 2, 3) and ad <> 'x' and clicks_at > timestamp'2024-01-15 10:00:00Z' and not id % 2 = 0"
+    impressions.join(clicks, on="id", within="1 hour", how="full", where=condition).view("some")
+    checked = resolve(flow, NoAnalyzer())
+    (described,) = [step for step in describe(checked) if step["name"] == "some"]
+    assert decode(described["definition"]) == checked.step("some").definition
+    assert described["views"] == ["some"]
