@@ -5,13 +5,14 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.kernels import counts, enrich, fixed, joins, last, latest, running, sessions, sliding, table_joins
+from penstock.kernels import counts, enrich, fixed, grouping, joins, last, latest, running, sessions, sliding, table_joins
 from penstock.kernels.port import Kernel
 
 _FAMILIES: dict[str, Callable[[Any, Sequence[pa.Schema], pa.Schema], Kernel]] = {
     "window": fixed.build,
     "session": sessions.build,
     "running": running.build,
+    "grouping": grouping.build,
     "sliding": sliding.build,
     "count": counts.build,
     "last": last.build,
