@@ -32,7 +32,7 @@ def print_what_if(home: Path, flow: str, lateness: str, output: str | None) -> N
     for program, log in programs(home, load_flows([flow])):
         name = program.plan.flow
         marks = marks_of(Decisions(LocalStorage(str(home / "flows" / name)), name))
-        topics = {spec.topic: log.topic(spec.topic) for spec in program.sources.values() if spec.there}
+        topics = {spec.topic: log.topic(spec.topic) for spec in program.sources.values() if spec.there and not spec.static}
         tried = what_if(program, topics, marks, other)
         if not tried:
             click.echo(f"flow {name}: no step judges rows of a stream that is there", err=True)

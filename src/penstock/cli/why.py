@@ -78,7 +78,7 @@ def _followed(home: "Path", where: "Position", files: tuple[str, ...]) -> "dict[
     stories = {}
     for program, log in programs(home, load_flows(files)):
         name = program.plan.flow
-        if any(spec.topic == where.topic for spec in program.sources.values()):
+        if any(spec.topic == where.topic and not spec.static for spec in program.sources.values()):
             stories[name] = Followed(program, log, Decisions(LocalStorage(str(home / "flows" / name)), name), where).story()
     return stories
 

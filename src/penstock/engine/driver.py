@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
 
-from penstock.core.time import Clock, SystemClock, moment
+from penstock.core.time import FIRST, Clock, SystemClock, moment
 from penstock.engine.decision import Decision, Decisions
 from penstock.engine.delivery import Deliverer, Sweeper, Target
 from penstock.engine.describe import describe, holders
@@ -78,7 +78,12 @@ class Driver:
     @property
     def sources(self) -> dict[str, str]:
         """Source step → topic."""
-        return {name: spec.topic for name, spec in self.program.sources.items()}
+        return {name: spec.called for name, spec in self.program.sources.items()}
+
+    @property
+    def streams(self) -> dict[str, str]:
+        """The same without tables: time comes as far as these say."""
+        return {name: spec.topic for name, spec in self.program.sources.items() if not spec.versions}
 
     def start(self) -> None:
         """Takes the flow's lock and the next generation; delivers what is decided and forgets what is not."""
@@ -220,7 +225,7 @@ def _lag(opened: Opened) -> float:
         f.appended
         for place, frames in opened.frames.items()
         for f in frames
-        if f.count and f.end > opened.sources[place[0]].partitions[place[1]].next
+        if f.count and f.appended > FIRST and f.end > opened.sources[place[0]].partitions[place[1]].next
     ]
     return max(0.0, (opened.clock - min(waiting)) / 1e6) if waiting else 0.0
 

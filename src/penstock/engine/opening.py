@@ -8,7 +8,7 @@ from penstock.core.time import FOREVER, NEVER
 from penstock.engine.decision import Decision, EngineMark, PartitionState, SourceState
 from penstock.engine.program import Program
 from penstock.engine.reading import Range
-from penstock.engine.source import SourceSpec
+from penstock.engine.source import SourceSpec, topic_of
 from penstock.errors import Mismatch, NotFound, OffsetGone
 from penstock.log.port import End, Frame, Log, Topic
 
@@ -124,19 +124,34 @@ def _answered(program: Program, last: Decision | None, wish: Wish) -> dict[str, 
 
 def _topic(log: Log, spec: SourceSpec, before: SourceState) -> Topic | None:
     try:
-        topic = log.topic(spec.topic)
+        topic = topic_of(spec, log)
     except NotFound:
+        if spec.static:
+            raise
         if before.topic_id:
             raise Mismatch(
                 f"topic {spec.topic} is gone; the flow had read from it", hint="restore it, or start the flow over"
             ) from None
         return None
     if before.topic_id and topic.id != before.topic_id:
+        if spec.static:
+            raise _changed(spec)
         raise Mismatch(
             f"topic {spec.topic} was deleted and made again since this flow last read it",
             hint="its offsets mean other records now: start the flow over (move its directory away and drop its views)",
         )
     return topic
+
+
+def _changed(spec: SourceSpec) -> Mismatch:
+    static = spec.versions.static if spec.versions else None
+    what = f"the file {static.path} holds other rows now" if static and static.path else "it is written with other rows now"
+    return Mismatch(
+        f"static table {spec.topic} has changed since this flow read it: {what}",
+        "what the flow has answered so far came from the rows as they were",
+        hint="put the old content back; or start the flow over (move its directory away and drop its views). "
+        "A table that changes while a flow runs is a topic: flow.table",
+    )
 
 
 def _see(

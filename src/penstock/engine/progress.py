@@ -21,8 +21,8 @@ def clock_text(us: int) -> str:
 
 
 def holder(decision: Decision, topics: Mapping[str, str]) -> tuple[int, str]:
-    """The least watermark of all inputs, and the partition that has it."""
-    held = [(p.watermark, f"{topics[name]}/{n}") for name, s in decision.sources.items() for n, p in s.partitions.items()]
+    """The least watermark of these inputs, and the partition that has it."""
+    held = [(p.watermark, f"{topics[name]}/{n}") for name in topics for n, p in decision.sources[name].partitions.items()]
     return min(held, default=(NEVER, "no input"))
 
 
@@ -91,7 +91,9 @@ class Tally:
         return " · ".join(parts)
 
     def _watermark(self, decision: Decision) -> str:
-        time, place = holder(decision, self.driver.sources)
+        if not self.driver.streams:
+            return "tables alone, which have no watermark"
+        time, place = holder(decision, self.driver.streams)
         return f"watermark {clock_text(time)}" + ("" if time >= FOREVER else f", held back by {place}")
 
 

@@ -1,17 +1,18 @@
 """A stream or a table over a topic, as the engine and its tasks need to know it."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
 from penstock.core.schema import Schema, type_text
 from penstock.core.time import FOREVER, micros
 from penstock.engine.debezium import FIELDS
+from penstock.engine.static import StaticTopic, located
 from penstock.errors import BadFlow
 from penstock.flow.plan import ClockFix, Source, Versions
 from penstock.kernels.clocks import Rule
 from penstock.log.intake import key_columns
-from penstock.log.port import Topic, TopicSpec
+from penstock.log.port import Log, Topic, TopicSpec
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,16 @@ class SourceSpec:
     appended: bool = False  # rows carry their append time
 
     @property
+    def static(self) -> bool:
+        """It is no topic of the log at all."""
+        return self.versions is not None and self.versions.static is not None
+
+    @property
+    def called(self) -> str:
+        """What it is called beside the topics of the log."""
+        return f"static {self.topic}" if self.static else self.topic
+
+    @property
     def placed(self) -> bool:
         """Records may know their place in the database they come from."""
         return bool(self.envelope) or (
@@ -71,6 +82,7 @@ class SourceSpec:
     @classmethod
     def of(cls, step: str, source: Source, schema: Schema, topic: Topic | None) -> "SourceSpec":
         declared = Schema(pa.schema([f for f in schema if f.name not in source.made]))
+        topic = None if source.versions and source.versions.static else topic  # one of the log may have the same name
         spec = topic.spec if topic else TopicSpec(source.topic, schema=declared, time=source.time)
         _check(step, source, declared, spec)
         written, future, table = spec.writer is not None, min(micros(spec.future), FOREVER // 2), source.versions is not None
@@ -86,16 +98,27 @@ class SourceSpec:
             written=written,
             headers=written or table or (_own_time(source, spec) and not source.append and not source.clock),
             future=future,
-            there=topic is not None,
+            there=topic is not None or (source.versions is not None and source.versions.static is not None),
             append=source.append and not written,
             append_time=source.append_time,
             delay=None if written or source.delay is None else micros(source.delay),
             clock=ClockSpec.of(source.clock, future) if source.clock else None,
-            versions=source.versions,
+            versions=_located(source.versions),
             changelog=spec.changelog,
             envelope=tuple(n for n in FIELDS if spec.schema and n in spec.schema) if _envelope(source, spec) else (),
             appended=source.appended,
         )
+
+
+def topic_of(spec: SourceSpec, log: Log) -> Topic:
+    """What a source reads: a topic of the log, or a static table; NotFound if it is not there."""
+    if spec.versions and spec.versions.static:
+        return StaticTopic(spec.topic, spec.versions.static, spec.schema, spec.versions.key)
+    return log.topic(spec.topic)
+
+
+def _located(versions: Versions | None) -> Versions | None:
+    return replace(versions, static=located(versions.static)) if versions and versions.static else versions
 
 
 def _own_time(source: Source, spec: TopicSpec) -> bool:

@@ -55,12 +55,12 @@ class Stretch:
 
 def source_of(program: Program, topic: str | None) -> SourceSpec:
     """The stream to draw: over this topic, else the first that a fixed window reads, else the first."""
-    found = [spec for spec in program.sources.values() if spec.there and topic in (None, spec.topic)]
+    found = [spec for spec in program.sources.values() if spec.there and not spec.static and topic in (None, spec.topic)]
     if not found:
         there = ", ".join(dict.fromkeys(spec.topic for spec in program.sources.values()))
         raise NotFound(f"flow {program.plan.flow} reads no topic {topic or 'that is there'}", f"it reads: {there}")
     windowed = [spec for spec in found if (judge := judge_of(program, spec.step)) and Judge.of(judge).layout]
-    return (windowed or found)[0]
+    return (windowed or [spec for spec in found if not spec.versions] or found)[0]
 
 
 def judge_of(program: Program, step: str) -> Step | None:

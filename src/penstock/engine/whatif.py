@@ -62,7 +62,7 @@ def what_if(program: Program, topics: Mapping[str, Topic], marks: Iterable[Engin
     marks = list(marks)
     tried = {step.name: Tried(step.name) for step in program.plan.steps if judges(step)}
     for name, spec in program.sources.items():
-        if spec.topic not in topics:
+        if spec.topic not in topics or spec.versions:
             continue
         topic = topics[spec.topic]
         _routes(program, tried, name, name)

@@ -37,7 +37,7 @@ class Followed:
         events: list[Event] = []
         read = False
         for name, spec in self.program.sources.items():
-            if spec.topic == self.where.topic:
+            if spec.topic == self.where.topic and not spec.static:
                 epoch = epoch_text(self.decisions, name, self.where)
                 read = read or epoch is not None
                 events += self._source(spec, epoch)
@@ -184,6 +184,8 @@ class Followed:
 
 def _cause(spec: SourceSpec, of: Moved, at: int) -> str:
     """Why the watermark at the row is what it is."""
+    if spec.versions:
+        return f"a version of the row of its {', '.join(spec.versions.key)}"
     if at <= NEVER:
         return "no watermark yet"
     if spec.written:

@@ -2,6 +2,7 @@
 
 import os
 import sys
+from types import FrameType
 
 from penstock.flow.plan import Origin
 
@@ -10,10 +11,21 @@ _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
 def origin() -> Origin:
     """The nearest call outside this package: a file below the working directory by its path from there, others by their name."""
+    frame = _caller()
+    return Origin(_shown(frame.f_code.co_filename), frame.f_lineno)
+
+
+def directory() -> str:
+    """Where the file of the user's program lies; nothing where it is none."""
+    file = _caller().f_code.co_filename
+    return "" if file.startswith("<") else os.path.dirname(os.path.abspath(file))
+
+
+def _caller() -> FrameType:
     frame = sys._getframe(1)
     while frame.f_back and os.path.abspath(frame.f_code.co_filename).startswith(_PACKAGE):
         frame = frame.f_back
-    return Origin(_shown(frame.f_code.co_filename), frame.f_lineno)
+    return frame
 
 
 def _shown(file: str) -> str:

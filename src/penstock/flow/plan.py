@@ -1,7 +1,7 @@
 """A checked flow: steps in order, every schema and expression resolved. What the engine runs and `plan` prints."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, ClassVar, Literal
 
@@ -49,7 +49,9 @@ class Static:
     """Rows that are there from the beginning and never change: a file, or rows written in the flow."""
 
     path: str | None
-    rows: tuple[tuple[Any, ...], ...] = ()  # in the order of the declared columns
+    rows: tuple[tuple[Any, ...], ...] = ()
+    columns: tuple[str, ...] = ()  # of the rows, in their order
+    beside: str = field(default="", repr=False, compare=False)  # the directory of the flow's file: a path may count from there
 
 
 @dataclass(frozen=True)

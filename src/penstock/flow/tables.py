@@ -12,6 +12,7 @@ from penstock.core.names import check_name
 from penstock.core.schema import Schema, type_text
 from penstock.flow import plan
 from penstock.flow.definition import Known
+from penstock.flow.origin import directory
 from penstock.flow.place import At
 from penstock.flow.sources import time_column
 
@@ -110,8 +111,8 @@ class LatestDefinition:
 def static_of(given: "str | Path | Iterable[Mapping[str, Any]]", schema: Schema) -> plan.Static:
     """Where the rows of a static table are; a file is not looked at before the flow runs."""
     if isinstance(given, str | Path):
-        return plan.Static(str(given))
-    return plan.Static(None, tuple(tuple(row.get(name) for name in schema.names) for row in given))
+        return plan.Static(str(given), beside=directory())
+    return plan.Static(None, tuple(tuple(row.get(name) for name in schema.names) for row in given), tuple(schema.names))
 
 
 def static_name(given: object, name: str | None) -> str:
