@@ -1,0 +1,103 @@
+"""Lookups inside a flow: books, failures, segments, and tasks that run again."""
+
+from typing import Any
+
+import pytest
+
+from penstock import Flow, Tumbling, agg
+from penstock.engine.placement import InProcess, Job
+from penstock.engine.progress import Tally, balance
+from penstock.engine.work import Result
+from penstock.errors import Unanswered
+from unit.engine.test_lookups import Service
+
+
+def shop(remote: Any, **other: Any) -> Flow:
+    flow = Flow("shop")
+    orders = flow.stream("orders", "id long, amount long, at timestamp", time="at", lateness="0 seconds")
+    who = orders.lookup(remote, on="id", schema="name string, age long", name="who", **other)
+    who.view("rows")
+    who.window(Tumbling("1 minute"), by="name").agg(n=agg.count(), ages=agg.sum("age"), name="sums").view("sums")
+    return flow
+
+
+def orders(*ids: int | None) -> list[dict[str, Any]]:
+    return [{"id": id_, "amount": 1, "at": f"2024-01-15T10:00:{n:02}Z"} for n, id_ in enumerate(ids)]
+
+
+def test_a_lookup_in_a_flow_balances_its_books_and_is_told_at_the_end() -> None:
+    with shop(Service(), how="inner").test() as t:
+        tally = Tally(t.driver)
+        t.send("orders", *orders(1, 2, None, 1, 3))
+        t.catch_up()
+        t.send("orders", *orders(1, 2))
+        t.end()
+        assert sorted((row["id"], row["name"]) for row in t.rows("rows")) == [(1, "n1"), (1, "n1"), (1, "n1"), (3, "n3")]
+        books = t.fates("who")
+        assert books == {"in": 7, "answered": 4, "unmatched": 3, "keys": 5, "from cache": 2, "calls": 1}
+        assert all(rows == known for _, rows, known in balance(t.fates()))
+        assert "5 keys looked up in 1 call, 2 from cache" in tally.closing()
+
+
+def test_an_epoch_without_answers_fails_and_the_next_one_asks_again() -> None:
+    service = Service(fails=1)
+    with shop(service, retries=0).test() as t:
+        t.send("orders", *orders(1, 3))
+        with pytest.raises(Unanswered):
+            t.epoch()
+        assert t.fates() == {}
+        t.end()
+        assert [(row["id"], row["name"]) for row in t.rows("rows")] == [(1, "n1"), (3, "n3")]
+
+
+def test_what_follows_a_lookup_lies_in_the_next_segment() -> None:
+    flow = Flow("shop")
+    stream = flow.stream("orders", "id long, amount long, at timestamp", time="at", lateness="0 seconds")
+    one = stream.lookup(Service(), on="id", schema="name string, age long", name="one")
+    two = one.where("age > 1", name="old").lookup(lambda keys: [{"x": 1}] * len(keys), on="name", schema="x long", name="two")
+    two.select("id", "at").union(stream.select("id", "at").where("id > 1", name="plain"), name="both").view("both")
+    late = one.window(Tumbling("1 minute")).agg(n=agg.count(), name="counts")
+    late.late.view("late")
+    with flow.test() as t:
+        places = {name: place.segment for name, place in t.driver.program.places.items()}
+        assert (places["one"], places["old"], places["two"], places["both"], places["counts"]) == (0, 1, 1, 2, 1)
+        assert places["plain"] == 0
+        t.send("orders", *orders(1, 3, 5))
+        t.end()
+        assert sorted(row["id"] for row in t.rows("both")) == [3, 3, 5, 5]
+
+
+class Again(InProcess):
+    """Every segment runs twice, as if its first task had been lost after it was done; only the second is known to the driver."""
+
+    def run(self, job: Job) -> Result:
+        super().run(job)
+        return super().run(job)
+
+
+def test_a_task_that_runs_again_gives_one_answer_everywhere() -> None:
+    """Answers differ from call to call; yet the view of rows and the sums made of them tell the same."""
+    calls: list[int] = []
+
+    def another(keys: list[dict[str, Any]]) -> Any:
+        calls.append(len(keys))
+        return [{"name": "all", "age": 1000 * len(calls) + key["id"]} for key in keys]
+
+    with shop(another, cache=None).test() as t:
+        t.driver.means.place = t.driver.setting.place = lambda rows: Again()
+        t.send("orders", *orders(1, 2, 3, 1))
+        t.end()
+        assert calls == [3, 3], "the task of the lookup ran twice; those behind it, which ran twice too, asked nobody"
+        shown = t.rows("rows")
+        assert {row["age"] // 1000 for row in shown} == {2}
+        assert [(row["n"], row["ages"]) for row in t.rows("sums")] == [(4, sum(row["age"] for row in shown))]
+
+
+def test_answers_are_forgotten_when_the_process_is() -> None:
+    service = Service()
+    with shop(service).test() as t:
+        t.send("orders", *orders(1))
+        t.crash("after_run")
+        t.end()
+        assert len(service.asked) == 2
+        assert len(t.rows("rows")) == 1
