@@ -13,7 +13,7 @@ from penstock.core.time import FOREVER, NEVER
 from penstock.kernels import changes, fragments, joins, judging, pairing, panes, probe, waiting, windows
 from penstock.kernels.chains import chained
 from penstock.kernels.changes import newest_of_all
-from penstock.kernels.expressions import compile
+from penstock.kernels.expressions import compile as polars_of
 from penstock.kernels.filed import Filed
 from penstock.kernels.joins import JoinKernel
 from penstock.kernels.judging import Watermarks, judge_windows, watermarks
@@ -295,7 +295,7 @@ PATCHED: dict[str, tuple[str, Callable[[Patch], None]]] = {
     "a right row alone is placed as a left one": ("join-right", lambda patch: patch.setattr(Output, "_place", placed_as_left)),
     "a condition that is null holds": (
         "join-where",
-        lambda patch: patch.setattr(pairing, "compile", lambda tree: compile(tree).fill_null(True)),
+        lambda patch: patch.setattr(pairing, "polars_of", lambda tree: polars_of(tree).fill_null(True)),
     ),
     "null keys join": ("join-inner", join_null_keys),
     "equal hashes are taken for equal keys": ("join-inner", trust_the_hash),

@@ -11,7 +11,7 @@ from penstock.core.expression import Column, Tree, walk
 from penstock.core.position import pair_positions
 from penstock.core.time import NEVER
 from penstock.kernels.aggregation import frame_of
-from penstock.kernels.expressions import compile
+from penstock.kernels.expressions import compile as polars_of
 from penstock.kernels.tables import as_type, column, numbers, travelling
 
 Longs = npt.NDArray[np.int64]
@@ -43,7 +43,7 @@ class Condition:
         columns = {name: column(left, name).take(by_left) for name in self._left}
         columns |= {name: column(right, own).take(by_right) for name, own in self._right.items()}
         frame = frame_of(pa.table({_ROW: by_left, **columns}))
-        return frame.select(compile(self._tree).fill_null(False).alias(_ROW))[_ROW].to_numpy()
+        return frame.select(polars_of(self._tree).fill_null(False).alias(_ROW))[_ROW].to_numpy()
 
 
 class Output:
