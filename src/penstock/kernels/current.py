@@ -3,30 +3,43 @@
 A row is named by some of its columns, and a hash of them tells rows apart quickly. Names are compared before two rows are taken for
 one, so that equal hashes do no harm.
 
-A row that is gone is remembered, since an older run may still hold it. FRESH says that no older run does: when a row that came as a
-fresh one is gone within the same merge, nothing has to be remembered of it.
+A row that is gone is remembered, since an older run may still hold it. Of a row that CAME no older run holds anything: when it is
+gone within the same merge, nothing has to be remembered of it. So only what changed or is gone can hide other rows.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
 
-from penstock.core.change import OP, Op
+from penstock.core.change import HASH, OP, Op
 from penstock.core.hashing import Hashes, hash64
 from penstock.kernels.aggregation import frame_of
-from penstock.kernels.changes import GONE
-from penstock.kernels.tables import column, numbers, sorted_by_hash
+from penstock.kernels.probe import spread
+from penstock.kernels.tables import numbers, sorted_by_hash
 
+Longs = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
+Bytes = npt.NDArray[np.int8]
 
-FRESH = "__fresh"
+MARK = "__mark"  # int8
 NAME = "__name"  # uint64: a hash of HASH and what names a row, where that is not what HASH is made of
 
 _MULTIPLIER = np.uint64(0xD1342543DE82EF95)
+_MOST_FLAGS = 22
+
+
+class Mark(IntEnum):
+    """What a run says of a row."""
+
+    CAME = 0
+    CHANGED = 1
+    GONE = 2
 
 
 def taken_back(rows: pa.Table) -> Mask:
@@ -37,18 +50,19 @@ def taken_back(rows: pa.Table) -> Mask:
     return np.asarray((ops == Op.UPDATE_BEFORE) | (ops == Op.DELETE))
 
 
+def signed(rows: pa.Table, gone: Mask) -> pa.Table:
+    """Rows that are taken back or put in."""
+    return rows.append_column(MARK, pa.array(np.where(gone, np.int8(Mark.GONE), np.int8(Mark.CAME))))
+
+
+def is_gone(rows: pa.Table) -> Mask:
+    return np.asarray(numbers(rows, MARK) == Mark.GONE)
+
+
 def name_hashes(rows: pa.Table, names: Sequence[str], hashes: Hashes) -> Hashes:
     """NAME of rows with these columns as names and these hashes."""
     with np.errstate(over="ignore"):
         return np.asarray(hashes * _MULTIPLIER + hash64([rows[name] for name in names], rows.num_rows))
-
-
-def with_mark(rows: pa.Table, name: str, marks: Mask) -> pa.Table:
-    return rows.append_column(name, pa.array(marks))
-
-
-def marks(rows: pa.Table, name: str) -> Mask:
-    return np.asarray(column(rows, name).to_numpy(zero_copy_only=False))
 
 
 @dataclass(frozen=True)
@@ -59,66 +73,158 @@ class Current:
     names: tuple[str, ...]
 
     def run(self, signed: pa.Table) -> pa.Table:
-        """What is kept of signed rows (GONE: taken back, else put in): one row per name, sorted by HASH."""
-        gone = marks(signed, GONE)
-        if gone.any():
-            signed = pa.concat_tables([signed.filter(pa.array(gone)), signed.filter(pa.array(~gone))])
-            gone = np.sort(gone)[::-1]
-        return self.merge([with_mark(signed, FRESH, ~gone)])
+        """What is kept of signed rows: one row per name, sorted by HASH; what is put in comes after what is taken back."""
+        gone = is_gone(signed)
+        if not gone.any():
+            return sorted_by_hash(signed)
+        return self.merge([sorted_by_hash(signed.filter(pa.array(mine))) for mine in (gone, ~gone)])
 
-    def live(self, runs: Sequence[pa.Table], changed: pa.Table | None = None) -> pa.Table | None:
-        """The rows that are there according to runs, oldest first; changed: a newer run, whose rows are left out."""
+    def live(
+        self, runs: Sequence[pa.Table], hashes: Hashes, columns: Sequence[str], changed: pa.Table | None = None
+    ) -> pa.Table | None:
+        """These columns of the rows with one of the hashes (sorted, each once) that are there according to runs, oldest first.
+
+        changed: a newer run; what it names is left out. None: no run has such a row."""
         if not runs:
             return None
-        rows = pa.concat_tables(runs if changed is None else [*runs, changed.select(runs[0].column_names)])
-        _, there = self._last(rows)
-        there &= ~marks(rows, GONE)
+        seen = _Seen.of(runs if changed is None else [*runs, changed], hashes)
+        there = seen.column(MARK) != Mark.GONE
+        there &= ~self._hidden(seen)[0]
         if changed is not None:
-            there[rows.num_rows - changed.num_rows :] = False
-        return rows if there.all() else rows.filter(pa.array(there))
+            there[seen.ends[-2] :] = False
+        return seen.rows(columns, there)
 
     def merge(self, runs: Sequence[pa.Table]) -> pa.Table:
-        """Runs as one that means the same, sorted by HASH: the last row of each name, as fresh as the first one is."""
-        rows = pa.concat_tables(runs)
-        codes, last = self._last(rows)
-        if last.all():
-            return sorted_by_hash(rows)
-        first = pl.Series(codes).is_first_distinct().to_numpy()
-        fresh = marks(rows, FRESH).copy()
-        fresh[_by_code(codes, last & ~first)] = fresh[_by_code(codes, first & ~last)]
-        kept = last & ~(fresh & marks(rows, GONE))
-        at = rows.column_names.index(FRESH)
-        return sorted_by_hash(rows.set_column(at, FRESH, pa.array(fresh)).filter(pa.array(kept)))
+        """Runs as one that means the same, sorted by HASH."""
+        seen = _Seen.all(runs)
+        hidden, last, first = self._hidden(seen)
+        marks = seen.column(MARK)
+        came = marks[first] == Mark.CAME
+        marks[last[came & (marks[last] == Mark.CHANGED)]] = Mark.CAME
+        hidden[last[came & (marks[last] == Mark.GONE)]] = True
+        marks[last[~came & (marks[last] == Mark.CAME)]] = Mark.CHANGED
+        order = _merged([numbers(run, HASH) for run in runs])
+        order = order[~hidden[order]]
+        rows = pa.concat_tables(runs).take(pa.array(order))
+        return rows.set_column(rows.column_names.index(MARK), MARK, pa.array(marks[order]))
 
-    def _last(self, rows: pa.Table) -> tuple[npt.NDArray[np.uint64], Mask]:
-        """Numbers that are equal where names are; and which rows are the last of their name."""
-        codes = numbers(rows, self.code)
-        last = np.array(pl.Series(codes).is_last_distinct().to_numpy())
-        if last.all() or self._one_name_each(rows, codes, last):
-            return codes, last
-        codes = self._told_apart(rows)
-        return codes, np.array(pl.Series(codes).is_last_distinct().to_numpy())
+    def _hidden(self, seen: "_Seen") -> tuple[Mask, Longs, Longs]:
+        """Which rows a later one hides; and of each name that is there several times the last and the first row."""
+        codes, marks = seen.column(self.code), seen.column(MARK)
+        hidden = np.zeros(len(codes), np.bool_)
+        some = _alike(codes, codes[marks != Mark.CAME])
+        groups = _Groups.of(some, codes[some])
+        if len(groups.rows) and not self._one_name_each(seen, groups):
+            groups = _Groups.of(some, self._told_apart(seen, some))
+        hidden[groups.rows] = True
+        hidden[groups.last] = False
+        return hidden, groups.last, groups.first
 
-    def _one_name_each(self, rows: pa.Table, codes: Hashes, last: Mask) -> bool:
+    def _one_name_each(self, seen: "_Seen", groups: "_Groups") -> bool:
         """Whether every row has the name of the last one with its code."""
-        hidden, shown = np.flatnonzero(~last), np.flatnonzero(last)
-        shown = shown[np.isin(codes[shown], codes[hidden])]
-        shown = shown[np.argsort(codes[shown])]
-        winners = shown[np.searchsorted(codes[shown], codes[hidden])]
-        names = rows.select(self.names)
-        mine, theirs = frame_of(names.take(pa.array(hidden))), frame_of(names.take(pa.array(winners)))
+        mine, theirs = (frame_of(seen.taken(self.names, rows)) for rows in (groups.rows, np.repeat(groups.last, groups.sizes)))
         return all(mine[name].eq_missing(theirs[name]).all() for name in self.names)
 
-    def _told_apart(self, rows: pa.Table) -> Hashes:
-        """Different names share a hash."""
-        groups = frame_of(rows.select(self.names)).with_row_index("__i").group_by(self.names).agg(pl.col("__i"))
-        numbered = groups.select(pl.int_range(pl.len(), dtype=pl.UInt64).alias("__n"), "__i").explode("__i")
-        codes = np.empty(rows.num_rows, np.uint64)
+    def _told_apart(self, seen: "_Seen", rows: Longs) -> Hashes:
+        """A number for the name of each row: different names share a hash."""
+        names = frame_of(seen.taken(self.names, rows)).with_row_index("__i").group_by(self.names).agg(pl.col("__i"))
+        numbered = names.select(pl.int_range(pl.len(), dtype=pl.UInt64).alias("__n"), "__i").explode("__i")
+        codes = np.empty(len(rows), np.uint64)
         codes[numbered["__i"].to_numpy()] = numbered["__n"].to_numpy()
         return codes
 
 
-def _by_code(codes: Hashes, chosen: Mask) -> npt.NDArray[np.int64]:
-    """The chosen rows in the order of their codes."""
-    rows = np.flatnonzero(chosen)
-    return rows[np.argsort(codes[rows])]
+@dataclass(frozen=True)
+class _Seen:
+    """Some rows of several runs, numbered through; columns are fetched when they are asked for."""
+
+    runs: Sequence[pa.Table]
+    at: Sequence[Longs | None]  # per run the numbers of the rows; None: all
+    ends: Longs
+
+    @classmethod
+    def of(cls, runs: Sequence[pa.Table], hashes: Hashes) -> "_Seen":
+        at = [rows_of(numbers(run, HASH), hashes) for run in runs]
+        return cls(runs, at, np.cumsum([0, *map(len, at)]))
+
+    @classmethod
+    def all(cls, runs: Sequence[pa.Table]) -> "_Seen":
+        return cls(runs, [None] * len(runs), np.cumsum([0, *(run.num_rows for run in runs)]))
+
+    def column(self, name: str) -> npt.NDArray[Any]:
+        """A column of numbers, as a copy."""
+        parts = [numbers(run, name) if at is None else numbers(run, name)[at] for run, at in zip(self.runs, self.at, strict=True)]
+        return np.concatenate(parts)
+
+    def taken(self, names: Sequence[str], rows: Longs) -> pa.Table:
+        """The rows of these numbers, in any order."""
+        chosen = np.zeros(int(self.ends[-1]), np.bool_)
+        chosen[rows] = True
+        some = self.rows(names, chosen)
+        assert some is not None  # nobody asks for no rows
+        return some.take(pa.array((np.cumsum(chosen) - 1)[rows]))
+
+    def rows(self, names: Sequence[str], chosen: Mask) -> pa.Table | None:
+        parts = []
+        for run, at, begin, end in zip(self.runs, self.at, self.ends[:-1], self.ends[1:], strict=True):
+            mine = chosen[begin:end]
+            if mine.any():
+                parts.append(run.select(names).take(pa.array(np.flatnonzero(mine) if at is None else at[mine])))
+        return pa.concat_tables(parts) if parts else None
+
+
+@dataclass(frozen=True)
+class _Groups:
+    """Rows whose codes are there several times, code by code."""
+
+    rows: Longs
+    sizes: Longs
+    last: Longs
+    first: Longs
+
+    @classmethod
+    def of(cls, rows: Longs, codes: Hashes) -> "_Groups":
+        order = np.argsort(codes)
+        rows, codes = rows[order], codes[order]
+        begin = np.flatnonzero(np.append(True, codes[1:] != codes[:-1])[: len(codes)])
+        sizes = np.diff(np.append(begin, len(codes)))
+        several = np.repeat(sizes > 1, sizes)
+        rows, sizes = rows[several], sizes[sizes > 1]
+        if not len(rows):
+            return cls(rows, sizes, rows, rows)
+        begin = np.cumsum(sizes) - sizes
+        return cls(rows, sizes, np.maximum.reduceat(rows, begin), np.minimum.reduceat(rows, begin))
+
+
+def rows_of(mine: Hashes, hashes: Hashes) -> Longs:
+    """The numbers of those that are among the hashes (both sorted, the latter each once)."""
+    if not len(mine) or not len(hashes):
+        return np.empty(0, np.int64)
+    if len(hashes) * 32 < len(mine):
+        begin, end = np.searchsorted(mine, hashes, "left"), np.searchsorted(mine, hashes, "right")
+        return spread(begin, end - begin)
+    near = _alike(mine, hashes)
+    at = np.minimum(np.searchsorted(hashes, mine[near]), len(hashes) - 1)
+    return np.asarray(near[hashes[at] == mine[near]])
+
+
+def _alike(codes: Hashes, others: Hashes) -> Longs:
+    """The numbers of all codes that are among the others, and of a few more."""
+    if not len(others):
+        return np.empty(0, np.int64)
+    bits = min(len(others).bit_length() + 5, _MOST_FLAGS)
+    above = np.uint64(64 - bits)
+    flags = np.zeros(1 << bits, np.bool_)
+    flags[others >> above] = True
+    return np.flatnonzero(flags[codes >> above])
+
+
+def _merged(hashes: Sequence[Hashes]) -> Longs:
+    """The rows of all runs, numbered through, in the order of their hashes: the rest is put in between those of the longest run."""
+    begins = np.cumsum([0, *map(len, hashes)])
+    longest = int(np.argmax([len(h) for h in hashes]))
+    together = np.concatenate(hashes)
+    numbered = np.arange(len(together))
+    base, rest = numbered[begins[longest] : begins[longest + 1]], np.delete(numbered, np.s_[begins[longest] : begins[longest + 1]])
+    rest = rest[np.argsort(together[rest], kind="stable")]
+    return np.insert(base, np.searchsorted(hashes[longest], together[rest]), rest)

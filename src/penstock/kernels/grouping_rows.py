@@ -8,8 +8,8 @@ import pyarrow as pa
 
 from penstock.core.change import HASH, POSITION, TIME
 from penstock.core.hashing import hash64
-from penstock.kernels.changes import GONE, SENT, Differences, touched
-from penstock.kernels.current import FRESH, NAME, Current, name_hashes, taken_back, with_mark
+from penstock.kernels.changes import SENT, Differences
+from penstock.kernels.current import MARK, NAME, Current, Mark, name_hashes, signed, taken_back
 from penstock.kernels.grouping_results import GroupResults
 from penstock.kernels.port import Changes, Prepared, State, Stepped
 from penstock.kernels.session_state import distinct
@@ -29,15 +29,15 @@ class RowsKernel:
         self._names = tuple(key) or (POSITION,)
         self.needs_position = self._aggregation.needs_position or not key
         placed = [POSITION] if self._aggregation.needs_position else []
-        read = [name for name in self._aggregation.columns if name != TIME]
-        self._columns = list(dict.fromkeys([*results.by, *read, *self._names, TIME, *placed]))
+        self._read = list(dict.fromkeys([*results.by, *self._aggregation.columns, TIME, *placed]))
+        self._columns = list(dict.fromkeys([*self._read, *self._names]))
         self._rows = Current(NAME, (HASH, *self._names))
         self._groups = Current(HASH, tuple(results.name))
 
     def prepare(self, port: int, rows: pa.Table) -> Prepared:
         taken = self._results.plain(pa.table({name: column(rows, name) for name in self._columns}))
         hashes = hash64([taken[name] for name in self._results.by], taken.num_rows)
-        taken = with_mark(taken, GONE, taken_back(rows)).append_column(HASH, pa.array(hashes))
+        taken = signed(taken, taken_back(rows)).append_column(HASH, pa.array(hashes))
         taken = taken.append_column(NAME, pa.array(name_hashes(taken, self._names, hashes)))
         return Prepared(taken, fates=+Counter(passed=rows.num_rows))
 
@@ -46,8 +46,9 @@ class RowsKernel:
             return Stepped(self._results.nothing(), Changes())
         run = self._rows.run(rows[0])
         hashes = distinct([numbers(run, HASH)])
-        wanted = self._told(self._rows.live([*touched(state.runs(ROWS, 0), hashes), run]))
-        sent = self._groups.live(touched(state.runs(SENT, 0), hashes))
+        there = self._rows.live([*state.runs(ROWS, 0), run], hashes, self._read)
+        wanted = self._told(run.slice(0, 0).select(self._read) if there is None else there)
+        sent = self._groups.live(state.runs(SENT, 0), hashes, wanted.column_names)
         changes = self._results.changes(wanted.slice(0, 0) if sent is None else sent, wanted)
         added = {(ROWS, 0): run, (SENT, 0): _sent(changes)}
         return Stepped(self._results.told(changes), Changes({place: part for place, part in added.items() if part.num_rows}))
@@ -62,8 +63,7 @@ class RowsKernel:
         """Everything it has to say is said."""
         return None
 
-    def _told(self, rows: pa.Table | None) -> pa.Table:
-        assert rows is not None  # there was at least one run
+    def _told(self, rows: pa.Table) -> pa.Table:
         partials = self._aggregation.partial(rows, self._results.by, {})
         hashes = hash64([partials[name] for name in self._results.by], partials.num_rows)
         return self._results.of(partials.append_column(HASH, pa.array(hashes)))
@@ -71,9 +71,6 @@ class RowsKernel:
 
 def _sent(changes: Differences) -> pa.Table:
     """What is then known as sent, sorted by HASH."""
-    marked = ((changes.deleted, True, False), (changes.after, False, False), (changes.inserted, False, True))
-    parts = [
-        with_mark(with_mark(rows, GONE, np.full(rows.num_rows, gone)), FRESH, np.full(rows.num_rows, fresh))
-        for rows, gone, fresh in marked
-    ]
+    marked = ((changes.deleted, Mark.GONE), (changes.after, Mark.CHANGED), (changes.inserted, Mark.CAME))
+    parts = [rows.append_column(MARK, pa.array(np.full(rows.num_rows, mark, np.int8))) for rows, mark in marked]
     return sorted_by_hash(pa.concat_tables(parts))

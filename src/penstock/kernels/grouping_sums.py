@@ -4,14 +4,14 @@ from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
 
 from penstock.core.change import HASH, TIME
 from penstock.core.hashing import hash64
 from penstock.kernels.aggregates import Aggregate, kept_for
-from penstock.kernels.changes import GONE, touched
-from penstock.kernels.current import FRESH, Current, marks, taken_back, with_mark
+from penstock.kernels.current import MARK, Current, Mark, taken_back
 from penstock.kernels.grouping_results import GroupResults
 from penstock.kernels.parts import Part
 from penstock.kernels.port import Changes, Prepared, State, Stepped
@@ -22,6 +22,7 @@ GROUPS = "groups"
 
 _SIGN = "__sign"
 _NEWEST = Part("max", TIME, pa.int64()).at(0)
+_ROWS = Part("rows", "", pa.int64()).at(0)
 
 
 def can_be_taken_back(aggregates: Sequence[Aggregate], rows: pa.Schema) -> bool:
@@ -64,13 +65,12 @@ class SumsKernel:
         new = rows[0]
         if new is None or not new.num_rows:
             return Stepped(self._results.nothing(), Changes())
-        known = self._groups.live(touched(state.runs(GROUPS, 0), distinct([numbers(new, HASH)])))
-        old = self._schema.empty_table() if known is None else known.select(self._schema.names)
+        known = self._groups.live(state.runs(GROUPS, 0), distinct([numbers(new, HASH)]), self._schema.names)
+        old = self._schema.empty_table() if known is None else known
         groups = self._together(old, new)
-        there = numbers(groups, Part("rows", "", pa.int64()).at(0)) > 0
+        there = numbers(groups, _ROWS) > 0
         changes = self._results.changes(self._results.of(old), self._results.of(groups.filter(pa.array(there))))
-        run = with_mark(groups, GONE, ~there)
-        run = sorted_by_hash(run.filter(pa.array(there | ~marks(run, FRESH))))
+        run = self._run(groups, there)
         return Stepped(self._results.told(changes), Changes({(GROUPS, 0): run} if run.num_rows else {}))
 
     def merge(self, table: str, runs: Sequence[pa.Table]) -> pa.Table:
@@ -84,6 +84,19 @@ class SumsKernel:
         return None
 
     def _together(self, old: pa.Table, new: pa.Table) -> pa.Table:
-        """Partial results of each group as one; FRESH where none is old."""
-        pieces = [with_mark(old, FRESH, np.zeros(old.num_rows, np.bool_)), with_mark(new, FRESH, np.ones(new.num_rows, np.bool_))]
-        return self._aggregation.fold(pa.concat_tables(pieces), self._results.by, [HASH], [pl.col(FRESH).all()])
+        """Partial results of each group as one; MARK says of all of them that they changed, unless none is old."""
+        pieces = [
+            _marked(old, np.full(old.num_rows, Mark.CHANGED, np.int8)),
+            _marked(new, np.full(new.num_rows, Mark.CAME, np.int8)),
+        ]
+        return self._aggregation.fold(pa.concat_tables(pieces), self._results.by, [HASH], [pl.col(MARK).max()])
+
+    def _run(self, groups: pa.Table, there: npt.NDArray[np.bool_]) -> pa.Table:
+        """Groups as they are kept; one that came and went leaves nothing."""
+        marks = np.where(there, numbers(groups, MARK), np.int8(Mark.GONE))
+        kept = there | (numbers(groups, MARK) == Mark.CHANGED)
+        return sorted_by_hash(_marked(groups.select(self._schema.names), marks).filter(pa.array(kept)))
+
+
+def _marked(rows: pa.Table, marks: npt.NDArray[np.int8]) -> pa.Table:
+    return rows.append_column(MARK, pa.array(marks))

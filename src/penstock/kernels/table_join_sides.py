@@ -16,8 +16,8 @@ import pyarrow as pa
 from penstock.core.change import HASH, POSITION, TIME
 from penstock.core.hashing import Hashes, hash64
 from penstock.kernels.aggregation import frame_of
-from penstock.kernels.changes import GONE, touched
-from penstock.kernels.current import NAME, Current, marks, name_hashes, taken_back
+from penstock.kernels.changes import touched
+from penstock.kernels.current import NAME, Current, is_gone, name_hashes, signed, taken_back
 from penstock.kernels.port import State
 from penstock.kernels.session_state import distinct
 from penstock.kernels.tables import as_type, column, numbers, sorted_by_hash, stored
@@ -39,10 +39,9 @@ class Side:
         self._counted = pa.schema([*on, (COUNT, pa.int64()), (HASH, pa.uint64())])
 
     def signed(self, rows: pa.Table, *, alone: bool) -> pa.Table:
-        """Changes as rows with HASH, NAME and GONE. alone: whether rows that match nothing are wanted too."""
+        """Changes as rows with HASH, NAME and MARK. alone: whether rows that match nothing are wanted too."""
         columns = {f.name: as_type(column(rows, f.name), f.type) for f in self._on}
-        columns |= {name: column(rows, name) for name in [*self._kept, TIME, POSITION]} | {GONE: pa.array(taken_back(rows))}
-        taken = pa.table(columns)
+        taken = signed(pa.table(columns | {name: column(rows, name) for name in [*self._kept, TIME, POSITION]}), taken_back(rows))
         keyed = self._keyed(taken)
         if not keyed.all() and not alone:
             taken, keyed = taken.filter(pa.array(keyed)), keyed[keyed]
@@ -59,7 +58,7 @@ class Side:
 
     def same(self, state: State, hashes: Hashes, changed: "Changed") -> pa.Table:
         """The rows with these hashes (sorted, each once) that stay as they are."""
-        rows = self.current.live(touched(state.runs(self.table, 0), hashes), *touched([changed.run], hashes))
+        rows = self.current.live(state.runs(self.table, 0), hashes, changed.run.column_names, changed.run)
         return changed.run.slice(0, 0) if rows is None else rows
 
     def counts(self, state: State, hashes: Hashes) -> pa.Table:
@@ -97,7 +96,7 @@ class Changed:
 
     @property
     def gone(self) -> Mask:
-        return marks(self.signed, GONE)
+        return is_gone(self.signed)
 
     @property
     def signs(self) -> Longs:
