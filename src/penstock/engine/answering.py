@@ -27,7 +27,8 @@ def marks_on_tables(program: Program, opened: Opened, last: Decision | None, ans
             seen = last.sources[source].partitions if last else {}
             for number, partition in opened.sources[source].partitions.items():
                 if number not in seen and opened.answered[step] > NEVER:
-                    marks.append(EngineMark(source, number, starts.get((source, number), partition.next), opened.answered[step]))
+                    first = starts.get((source, number), partition.next)
+                    marks.append(EngineMark(source, number, first, opened.answered[step], step))
                 if answered[step] > opened.answered[step]:
-                    marks.append(EngineMark(source, number, partition.next, answered[step]))
+                    marks.append(EngineMark(source, number, partition.next, answered[step], step))
     return marks

@@ -71,6 +71,7 @@ class EngineMark(NamedTuple):
     partition: int
     offset: int
     time: int
+    step: str = ""  # the enrich whose answers left it: it counts for that step alone; "": for whoever judges the rows behind it
 
 
 @dataclass(frozen=True)

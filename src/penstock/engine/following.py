@@ -72,7 +72,7 @@ def marks_of(decisions: Decisions) -> list[EngineMark]:
 
 def pieces(topic: Topic, spec: SourceSpec, partition: int, start: int, stop: int, marks: Iterable[EngineMark]) -> Iterator[Piece]:
     """The rows from start to stop, a large piece at a time."""
-    mine = [m for m in marks if (m.source, m.partition) == (spec.step, partition)]
+    mine = [m for m in marks if (m.source, m.partition, m.step) == (spec.step, partition, "")]
     frames = [(f.base, f.mark_before) for f in topic.frames(partition, start, stop) if f.count]
     bare = replace(spec, lateness=None if spec.lateness is None else 0)
     clocks = DeviceClocks(spec.clock) if spec.clock else None

@@ -90,13 +90,13 @@ def _bring_together(storage: Storage, epoch: int) -> None:
 
 
 def telling(marks: Iterable[EngineMark]) -> list[EngineMark]:
-    """The marks that are greater than all before them in their partition."""
-    kept: dict[tuple[str, int], EngineMark] = {}
+    """The marks that are greater than all before them in their partition, for whom they count."""
+    kept: dict[tuple[str, int, str], EngineMark] = {}
     out = []
     for mark in sorted(marks, key=lambda m: (m.offset, -m.time)):
-        before = kept.get((mark.source, mark.partition))
+        before = kept.get((mark.source, mark.partition, mark.step))
         if before is None or mark.time > before.time:
-            kept[mark.source, mark.partition] = mark
+            kept[mark.source, mark.partition, mark.step] = mark
             out.append(mark)
     return out
 
