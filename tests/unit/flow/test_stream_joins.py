@@ -3,7 +3,9 @@
 import pytest
 
 from penstock.core.expression import Call, Column
+from penstock.flow.aggregates import agg
 from penstock.flow.explain import as_mermaid, as_text
+from penstock.flow.kinds import Tumbling
 
 ORDERS = "order_id string not null, amount double not null, at timestamp not null"
 PAYMENTS = "order_id string not null, paid double not null, at timestamp not null"
@@ -127,3 +129,11 @@ def test_late_rows_of_every_join_have_the_columns_of_both_sides(shop, how):
     joined.view("settled")
     joined.late.view("too_late")
     assert shop.plan().step("too_late").schema.names == ["order_id", "amount", "paid", "at"]
+
+
+@pytest.mark.parametrize(("how", "key"), [("semi", ("window_start", "order_id")), ("inner", ())])
+def test_rows_that_stay_themselves_are_named_as_before_and_pairs_by_their_position(shop, how, key):
+    counted = shop.orders.window(Tumbling("1 minute"), by="order_id").agg(n=agg.count())
+    counted.join(shop.payments, on="order_id", within="1 hour", how=how).view("v")
+    (output,) = shop.plan().outputs
+    assert output.key == key
