@@ -2,7 +2,7 @@
 
 from penstock.engine.program import Place, Program, lower, needs_sql
 from penstock.engine.runtime import SMALL, Runtime
-from penstock.engine.sql import _SYSTEM_DDL, _apply
+from penstock.engine.sql import SYSTEM, apply, ddl
 from penstock.flow.plan import Plan
 
 
@@ -18,8 +18,8 @@ def spark_text(runtime: Runtime, plan: Plan) -> str:
         for step in plan.steps:
             if needs_sql(step) and program.places[step.name].segment == segment + 1:
                 schema = plan.step(step.inputs[0]).schema
-                rows = runtime.session.createDataFrame([], f"{schema.ddl()}, {_SYSTEM_DDL}")
-                physical = _apply(step, rows)._jdf.queryExecution().executedPlan().toString()
+                rows = runtime.session.createDataFrame([], ddl(schema, SYSTEM))
+                physical = apply(step, rows, SYSTEM)._jdf.queryExecution().executedPlan().toString()
                 lines += [
                     f"  between segments, Spark SQL evaluates {step.name}:",
                     *(f"    {x}" for x in physical.strip().splitlines()),

@@ -1,11 +1,12 @@
 """Steps that only Spark SQL may evaluate: their rows go through the JVM, from files to files, between two segments."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
 
-from penstock.core.change import POSITION, TIME, WATERMARK
+from penstock.core.change import APPENDED, OP, POSITION, TIME, WATERMARK
+from penstock.core.schema import Schema
 from penstock.engine.failures import translated
 from penstock.engine.placement import Carried, Job, settle
 from penstock.engine.program import needs_sql
@@ -14,7 +15,9 @@ from penstock.engine.work import Result
 from penstock.flow.plan import Select, Step, Where
 from penstock.storage.port import Storage
 
-_SYSTEM_DDL = f"{TIME} bigint, {WATERMARK} bigint, {POSITION} binary"
+SYSTEM = {TIME: "bigint", WATERMARK: "bigint", POSITION: "binary"}  # what every row has
+_MORE = {OP: "tinyint", APPENDED: "bigint"}  # what some have: rows that change, and those whose append time is asked for
+_ARROW = {"tinyint": pa.int8(), "bigint": pa.int64(), "binary": pa.binary()}
 
 
 class SqlSteps:
@@ -42,16 +45,25 @@ class SqlSteps:
 
     def _evaluate(self, job: Job, step: Step, files: list[str]) -> list[tuple[str, int]]:
         schema = job.program.plan.step(step.inputs[0]).schema
-        ddl = f"{schema.ddl()}, {_SYSTEM_DDL}"
-        wanted = pa.schema([*step.schema.arrow, (TIME, pa.int64()), (WATERMARK, pa.int64()), (POSITION, pa.binary())])
-        rows = self.session.range(0, len(files), 1, len(files)).mapInArrow(_reader(job.storage, files, schema.names), ddl)
+        there = read_arrow(job.storage, files[0]).schema.names
+        system = SYSTEM | {name: kind for name, kind in _MORE.items() if name in there}
+        wanted = pa.schema([*step.schema.arrow, *((name, _ARROW[kind]) for name, kind in system.items())])
+        reader = _reader(job.storage, files, [*schema.names, *system])
+        rows = self.session.range(0, len(files), 1, len(files)).mapInArrow(reader, ddl(schema, system))
         with translated(job.program.plan.flow, job.epoch):
-            made = _apply(step, rows).mapInArrow(_writer(job.storage, job.epoch, wanted), "file string, rows bigint").collect()
+            made = (
+                apply(step, rows, system).mapInArrow(_writer(job.storage, job.epoch, wanted), "file string, rows bigint").collect()
+            )
         return [(row.file, row.rows) for row in made]
 
 
-def _apply(step: Step, rows: Any) -> Any:
-    system = [TIME, WATERMARK, POSITION]
+def ddl(schema: Schema, system: Mapping[str, str]) -> str:
+    """The columns of rows on their way through Spark SQL."""
+    return ", ".join([schema.ddl(), *(f"{name} {kind}" for name, kind in system.items())])
+
+
+def apply(step: Step, rows: Any, system: Iterable[str]) -> Any:
+    """The step as Spark SQL; system columns pass through."""
     if isinstance(step.definition, Where):
         return rows.where(step.definition.condition.text).select(*step.schema.names, *system)
     assert isinstance(step.definition, Select)
@@ -63,7 +75,7 @@ def _reader(storage: Storage, files: list[str], names: list[str]) -> Any:
         settle()
         for number in [i for batch in ids for i in batch.column(0).to_pylist()]:
             table = read_arrow(storage, files[number]).read_all()
-            yield from table.select([*names, TIME, WATERMARK, POSITION]).to_batches()
+            yield from table.select(names).to_batches()
 
     return read
 
