@@ -77,7 +77,14 @@ class Current:
         gone = is_gone(signed)
         if not gone.any():
             return sorted_by_hash(signed)
-        return self.merge([sorted_by_hash(signed.filter(pa.array(mine))) for mine in (gone, ~gone)])
+        order = np.concatenate([np.flatnonzero(gone), np.flatnonzero(~gone)])
+        seen = _Seen([signed], [order], np.array([0, len(order)]))
+        hidden, last, _ = self._hidden(seen)
+        marks = seen.column(MARK)
+        marks[last[marks[last] == Mark.CAME]] = Mark.CHANGED
+        shown = np.flatnonzero(~hidden)
+        shown = shown[np.argsort(numbers(signed, HASH)[order[shown]])]
+        return _with_marks(signed.take(pa.array(order[shown])), marks[shown])
 
     def live(
         self, runs: Sequence[pa.Table], hashes: Hashes, columns: Sequence[str], changed: pa.Table | None = None
@@ -105,25 +112,22 @@ class Current:
         marks[last[~came & (marks[last] == Mark.CAME)]] = Mark.CHANGED
         order = _merged([numbers(run, HASH) for run in runs])
         order = order[~hidden[order]]
-        rows = pa.concat_tables(runs).take(pa.array(order))
-        return rows.set_column(rows.column_names.index(MARK), MARK, pa.array(marks[order]))
+        return _with_marks(pa.concat_tables(runs).take(pa.array(order)), marks[order])
 
     def _hidden(self, seen: "_Seen") -> tuple[Mask, Longs, Longs]:
         """Which rows a later one hides; and of each name that is there several times the last and the first row."""
         codes, marks = seen.column(self.code), seen.column(MARK)
-        hidden = np.zeros(len(codes), np.bool_)
         some = _alike(codes, codes[marks != Mark.CAME])
         groups = _Groups.of(some, codes[some])
-        if len(groups.rows) and not self._one_name_each(seen, groups):
+        if not self._one_name_each(seen, groups):
             groups = _Groups.of(some, self._told_apart(seen, some))
-        hidden[groups.rows] = True
-        hidden[groups.last] = False
+        hidden = np.zeros(len(codes), np.bool_)
+        hidden[groups.hidden] = True
         return hidden, groups.last, groups.first
 
     def _one_name_each(self, seen: "_Seen", groups: "_Groups") -> bool:
         """Whether every row has the name of the last one with its code."""
-        mine, theirs = (frame_of(seen.taken(self.names, rows)) for rows in (groups.rows, np.repeat(groups.last, groups.sizes)))
-        return all(mine[name].eq_missing(theirs[name]).all() for name in self.names)
+        return not len(groups.hidden) or all(seen.equal(name, groups.hidden, groups.hiding) for name in self.names)
 
     def _told_apart(self, seen: "_Seen", rows: Longs) -> Hashes:
         """A number for the name of each row: different names share a hash."""
@@ -156,6 +160,14 @@ class _Seen:
         parts = [numbers(run, name) if at is None else numbers(run, name)[at] for run, at in zip(self.runs, self.at, strict=True)]
         return np.concatenate(parts)
 
+    def equal(self, name: str, some: Longs, others: Longs) -> bool:
+        """Whether the rows of these numbers have the same values as the others."""
+        if all(pa.types.is_integer(run.field(name).type) and not run[name].null_count for run in self.runs):
+            values = self.column(name)
+            return bool((values[some] == values[others]).all())
+        mine, theirs = (frame_of(self.taken([name], rows))[name] for rows in (some, others))
+        return bool(mine.eq_missing(theirs).all())
+
     def taken(self, names: Sequence[str], rows: Longs) -> pa.Table:
         """The rows of these numbers, in any order."""
         chosen = np.zeros(int(self.ends[-1]), np.bool_)
@@ -175,25 +187,30 @@ class _Seen:
 
 @dataclass(frozen=True)
 class _Groups:
-    """Rows whose codes are there several times, code by code."""
+    """Rows whose codes are there several times: of each code the last and the first, and those that the last one hides."""
 
-    rows: Longs
-    sizes: Longs
     last: Longs
     first: Longs
+    hidden: Longs
+    hiding: Longs  # the last one of each that is hidden
 
     @classmethod
     def of(cls, rows: Longs, codes: Hashes) -> "_Groups":
         order = np.argsort(codes)
+        same = codes[order[1:]] == codes[order[:-1]]
+        if not same.any():
+            return cls(*(rows[:0],) * 4)
+        order = order[np.append(same, False) | np.append(False, same)]
         rows, codes = rows[order], codes[order]
-        begin = np.flatnonzero(np.append(True, codes[1:] != codes[:-1])[: len(codes)])
-        sizes = np.diff(np.append(begin, len(codes)))
-        several = np.repeat(sizes > 1, sizes)
-        rows, sizes = rows[several], sizes[sizes > 1]
-        if not len(rows):
-            return cls(rows, sizes, rows, rows)
-        begin = np.cumsum(sizes) - sizes
-        return cls(rows, sizes, np.maximum.reduceat(rows, begin), np.minimum.reduceat(rows, begin))
+        begin = np.flatnonzero(np.append(True, codes[1:] != codes[:-1]))
+        last, first = np.maximum.reduceat(rows, begin), np.minimum.reduceat(rows, begin)
+        hiding = np.repeat(last, np.diff(np.append(begin, len(rows))))
+        hidden = rows != hiding
+        return cls(last, first, rows[hidden], hiding[hidden])
+
+
+def _with_marks(rows: pa.Table, marks: npt.NDArray[np.int8]) -> pa.Table:
+    return rows.set_column(rows.column_names.index(MARK), MARK, pa.array(marks))
 
 
 def rows_of(mine: Hashes, hashes: Hashes) -> Longs:
