@@ -55,6 +55,14 @@ def test_joins_equal_those_of_structured_streaming(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
+def test_a_local_copy_and_lookups_give_the_same(tmp_path: Path) -> None:
+    text = ran("lookup", "--rows", "2000", document=tmp_path / "out.md")
+    assert "| local copy: enrich " in text
+    assert "| lookup at a service, kept for a minute " in text
+    assert text.count(" equal |") == 10
+
+
+@pytest.mark.long
 def test_small_epochs(tmp_path: Path) -> None:
     text = ran("epochs", "--rows", "6000", document=tmp_path / "out.md")
     assert "From a producer into the view" in text

@@ -1,10 +1,12 @@
 """Lookups inside a flow: books, failures, segments, and tasks that run again."""
 
+import threading
 from typing import Any
 
 import pytest
 
 from penstock import Flow, Tumbling, agg
+from penstock.engine import loop
 from penstock.engine.placement import InProcess, Job
 from penstock.engine.progress import Tally, balance
 from penstock.engine.work import Result
@@ -101,3 +103,29 @@ def test_answers_are_forgotten_when_the_process_is() -> None:
         t.end()
         assert len(service.asked) == 2
         assert len(t.rows("rows")) == 1
+
+
+def test_a_run_goes_on_when_somebody_does_not_answer_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loop, "UNANSWERED_WAIT", 0.001)
+    service, stop, told = Service(fails=2), threading.Event(), list[str]()
+    with shop(service, retries=0).test() as t:
+        t.send("orders", *orders(1, 3))
+        loop.run(t.driver, stop, lambda report: stop.set(), say=told.append)
+        assert [line.splitlines()[0] for line in told] == [
+            "shop: Service did not answer: 1 call failed in a row",
+            "shop: Service did not answer: 2 calls failed in a row",
+        ]
+        assert len(t.rows("rows")) == 2
+        service.fails = 1
+        t.send("orders", *orders(5))
+        with pytest.raises(Unanswered):
+            loop.run(t.driver, threading.Event(), lambda report: None)
+
+
+def test_another_function_is_the_same_flow_and_another_key_is_not() -> None:
+    with shop(Service()).test() as t:
+        mine = t.driver.program.fingerprint()
+    with shop(lambda keys: [None] * len(keys), cache=None).test() as t:
+        assert t.driver.program.fingerprint() == mine
+    with shop(Service(), how="inner").test() as t:
+        assert t.driver.program.fingerprint() != mine
