@@ -9,13 +9,13 @@ through files, so that a task that runs again finds the ones that were given.
 import hashlib
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from penstock.core.schema import Schema
 from penstock.core.time import micros
 from penstock.engine.source import SourceSpec
-from penstock.flow.plan import Enrich, Keyed, LateRows, Lookup, MapArrow, Output, Plan, Select, Source, Step, Union, Where
+from penstock.flow.plan import Enrich, Keyed, LateRows, Latest, Lookup, MapArrow, Output, Plan, Select, Source, Step, Union, Where
 from penstock.kernels.families import kernel_of
 from penstock.kernels.port import Kernel, position_needed
 from penstock.log.port import Topic
@@ -115,21 +115,29 @@ def lower(plan: Plan, topics: Mapping[str, Topic | None]) -> Program:
     """The program of a plan, over topics as they are now (None: not there yet)."""
     places = _places(plan)
     readers = _readers(plan, places)
-    kernels = {
-        s.name: kernel_of(s.definition.family, s.definition, [plan.step(i).schema.arrow for i in s.inputs], s.schema.arrow)
-        for s in plan.steps
-        if isinstance(s.definition, Keyed)
-    }
     sources = {
         s.name: SourceSpec.of(s.name, s.definition, s.schema, topics.get(s.definition.topic))
         for s in plan.steps
         if isinstance(s.definition, Source)
+    }
+    kernels = {
+        s.name: kernel_of(s.definition.family, _as_read(s, sources), [plan.step(i).schema.arrow for i in s.inputs], s.schema.arrow)
+        for s in plan.steps
+        if isinstance(s.definition, Keyed)
     }
     for name, kernel in reversed(kernels.items()):  # what a step needs may follow from what it has to give
         kernel.gives_position = _position_wanted(name, plan, kernels, places, readers)
     read_late = {s.inputs[0] for s in plan.steps if isinstance(s.definition, LateRows)}
     diverts = {s.name for s in plan.steps if isinstance(s.definition, Keyed) and s.definition.late in ("divert", "correct")}
     return Program(plan, sources, kernels, places, readers, frozenset(diverts - read_late))
+
+
+def _as_read(step: Step, sources: Mapping[str, SourceSpec]) -> Keyed:
+    """The definition of a keyed step; of a table over a changelog that a flow writes, the last record of a key holds."""
+    definition = step.definition
+    assert isinstance(definition, Keyed)
+    above = sources.get(step.inputs[0])
+    return replace(definition, by_position=True) if isinstance(definition, Latest) and above and above.changelog else definition
 
 
 def sink_id(output: Output) -> str:

@@ -31,7 +31,8 @@ def versions_of(spec: SourceSpec, table: pa.Table, appended: Times, before: pa.T
     said = told(spec, table, before)
     if spec.versions.op:
         said.ops = _ops(spec.versions.op, said)
-    said.table = _keyed(spec.versions.key, spec.schema, said, table)
+    if not spec.changelog:  # there null is a value that names a row, too
+        said.table = _keyed(spec.versions.key, spec.schema, said, table)
     _refuse_nulls(spec, said)
     times = _times(spec, said, table, appended)
     alive = np.ones(table.num_rows, np.bool_)
@@ -81,7 +82,7 @@ def _refuse_nulls(spec: SourceSpec, said: Told) -> None:
     """A row without its key is none; and what is put in has all that the schema wants."""
     assert spec.versions
     for f in spec.schema:
-        is_key = f.name in spec.versions.key
+        is_key = f.name in spec.versions.key and not spec.changelog
         column = said.table.column(f.name)
         if not column.null_count or (f.nullable and not is_key):
             continue

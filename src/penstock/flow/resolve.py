@@ -87,17 +87,17 @@ def _check_hidden_names(flow: str, steps: Sequence[plan.Step]) -> None:
 
 def _output(flow: str, written: Written, known: Known) -> plan.Output:
     at = Place(flow, written.origin, known.name)
-    if written.kind == "topic" and known.step.updating:
+    if written.kind == "topic" and known.step.updating and not (written.key or known.view_key):
         maker = maker_of(known)
         at.refuse(
-            f"cannot write {known.label} to topic {written.name!r}: its rows change, and a topic takes rows that stay",
+            f"cannot write {known.label} to topic {written.name!r}: its rows change, and no column tells them apart",
             f'made updating by step "{maker.name}" ({maker.step.origin})',
-            hint=f'serve it as a view: .view("{written.name}")',
+            hint=f'name the columns that do: .to("{written.name}", key=…); or serve it as a view: .view("{written.name}")',
         )
-    if written.key is not None:
+    if written.key:
         key = at.columns(written.key, known.schema, f"key {written.kind} {written.name!r}")
         for name in key:
             at.keyable(name, known.schema, f"key {written.kind} {written.name!r}")
     else:
-        key = known.view_key if written.kind == "view" else known.topic_key
+        key = known.view_key if written.kind == "view" or known.step.updating else known.topic_key
     return plan.Output(written.kind, written.name, known.name, key, written.partitions, written.origin)

@@ -1,18 +1,23 @@
-"""A topic written by a flow: one atomic frame per partition and epoch, its mark behind the rows."""
+"""A topic written by a flow: one atomic frame per partition and epoch, its mark behind the rows.
 
-from collections.abc import Callable
+Rows that stay bring their position and, as long as no step has judged them, their watermark along. Of rows that change the topic is
+a changelog: for each key at most one record an epoch, the row as it is now or a delete, and what holds is the last of them.
+"""
+
+from collections.abc import Callable, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.core.change import POSITION, TIME
+from penstock.core.change import OP, POSITION, TIME, Op
 from penstock.core.change import WATERMARK as W
 from penstock.core.schema import TIMESTAMP
 from penstock.core.time import NEVER
 from penstock.errors import Fenced, Mismatch, PenstockError, SinkError
 from penstock.log.partitioning import partitions_by_key
-from penstock.log.port import EVENT_TIME, KEY, ORIGIN, WATERMARK, Log, Sender, Topic
+from penstock.log.port import EVENT_TIME, KEY, OPS, ORIGIN, WATERMARK, Log, Sender, Topic
 from penstock.log.text import key_bytes
+from penstock.sinks.net import net_changes
 from penstock.sinks.port import Delivery, Marker, SinkSpec
 from penstock.sinks.staged import nothing, staged_rows, whole
 from penstock.sinks.topic_owner import Survey, owned_topic, sequence_of, survey
@@ -58,7 +63,7 @@ class TopicSink:
         if self._admitted(delivery.marker) >= delivery.marker.epoch:
             return
         self._fail("topic.begun")
-        rows = staged_rows(self._storage, delivery.files, self._spec.schema)
+        rows = self._staged(delivery.files)
         try:
             self._append(self._split(rows), delivery)
         except Fenced as error:
@@ -72,13 +77,20 @@ class TopicSink:
     def close(self) -> None:
         self._topic = None
 
+    def _staged(self, files: Sequence[str]) -> pa.Table:
+        """What an epoch brings, in the order in which it is stored."""
+        rows = staged_rows(self._storage, files, self._spec.schema, self._spec.updating)
+        if self._spec.updating:
+            return net_changes(rows, self._key)
+        return rows.take(pc.sort_indices(rows, sort_keys=[(TIME, "ascending"), (POSITION, "ascending")]))
+
     def _survey(self, ours: Marker) -> Survey:
         return survey(self._used(), f"{self._spec.flow}/{self._spec.name}", ours.incarnation)
 
     def _fence(self, generation: int) -> None:
         """Stamps every partition with this generation, so that an older driver, however late it wakes up, is refused by the log.
         Without it a frame of its own could still come between our look and our first append, and be there twice."""
-        empty = self._split(staged_rows(self._storage, (), self._spec.schema))
+        empty = self._split(self._staged(()))
         try:
             for partition, sequence in self._seen.sequences.items():
                 sender = Sender(self._seen.sender, generation, sequence, gaps=True)
@@ -90,12 +102,13 @@ class TopicSink:
         topic, seen, last, mark = self._used(), self._seen, self._partitions - 1, delivery.frontier
         sender = Sender(seen.sender, delivery.marker.generation, sequence_of(delivery.marker.epoch), gaps=True)
         wanted = [p for p, rows in enumerate(parts) if rows.num_rows or mark > seen.marks.get(p, NEVER)]
-        if wanted and last not in wanted and mark > NEVER:
+        if wanted and last not in wanted:
             wanted.append(last)
         for partition in wanted:
             if seen.sequences[partition] >= sender.sequence:
                 continue  # an earlier start came that far
-            topic.append(partition, parts[partition] if parts[partition].num_rows else None, mark=mark, sender=sender)
+            rows = parts[partition]
+            topic.append(partition, rows if rows.num_rows or mark == NEVER else None, mark=mark, sender=sender)
             seen.marks[partition] = max(mark, seen.marks.get(partition, NEVER))
             seen.sequences[partition] = sender.sequence
             self._fail("topic.appended")
@@ -103,21 +116,30 @@ class TopicSink:
     def _split(self, rows: pa.Table) -> list[pa.RecordBatch]:
         """The rows of each partition as the log stores them."""
         keys = key_bytes(rows, self._key) if self._key else pa.nulls(rows.num_rows, pa.binary())
-        order = pc.sort_indices(rows, sort_keys=[(TIME, "ascending"), (POSITION, "ascending")])
         stored = self._stored(rows, keys)
         if self._partitions == 1 or not self._key:
-            return [stored.take(order), *[stored.slice(0, 0)] * (self._partitions - 1)]
-        home = partitions_by_key(keys, self._partitions)[order.to_numpy()]
-        return [stored.take(order.filter(pa.array(home == p))) for p in range(self._partitions)]
+            return [stored, *[stored.slice(0, 0)] * (self._partitions - 1)]
+        home = partitions_by_key(keys, self._partitions)
+        return [stored.filter(pa.array(home == p)) for p in range(self._partitions)]
 
     def _stored(self, rows: pa.Table, keys: pa.Array) -> pa.RecordBatch:
         columns = {name: rows[name] for name in self._spec.schema.names}
         columns[EVENT_TIME] = rows[TIME].cast(TIMESTAMP)
-        columns[ORIGIN] = rows[POSITION]
-        columns[WATERMARK] = pc.if_else(pc.equal(rows[W], NEVER), pa.scalar(None, pa.int64()), rows[W])
+        if self._spec.updating:
+            columns |= self._changes(rows)
+        else:
+            columns[ORIGIN] = rows[POSITION]
+            columns[WATERMARK] = pc.if_else(pc.equal(rows[W], NEVER), pa.scalar(None, pa.int64()), rows[W])
         if self._key:
             columns[KEY] = keys
         return pa.record_batch([whole(column) for column in columns.values()], list(columns))
+
+    def _changes(self, rows: pa.Table) -> dict[str, pa.ChunkedArray]:
+        """What is put in, whole; of what is taken out the key alone."""
+        put = pc.equal(rows[OP], int(Op.INSERT))
+        others = [name for name in self._spec.schema.names if name not in self._key]
+        columns = {name: pc.if_else(put, rows[name], pa.scalar(None, rows[name].type)) for name in others}
+        return columns | {OPS: pc.if_else(put, pa.scalar(None, pa.int8()), rows[OP])}
 
     def _admitted(self, ours: Marker) -> int:
         """The last epoch the topic has, if we may write to it; else Mismatch."""

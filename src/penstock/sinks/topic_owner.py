@@ -27,14 +27,19 @@ class Survey:
 
 def owned_topic(log: Log, spec: SinkSpec, name: str, partitions: int, key: tuple[str, ...]) -> Topic:
     """The topic, made if it is missing; Mismatch if another writes it or it has another shape."""
-    if spec.updating:
-        raise BadFlow(f"topic {name!r} cannot take an updating stream", f"flow {spec.flow}", hint="write it to a view instead")
+    if spec.updating and not key:
+        raise BadFlow(
+            f"topic {name!r} cannot take rows that change: nothing tells them apart", f"flow {spec.flow}", hint="give them a key"
+        )
     schema = Schema.of(spec.schema.ddl())
+    named = ",".join(key) if spec.updating else key[0] if len(key) == 1 else None
     try:
         topic = log.topic(name)
     except NotFound:
-        topic = _created(log, TopicSpec(name, partitions, schema, key=key[0] if len(key) == 1 else None, writer=spec.flow))
+        topic = _created(log, TopicSpec(name, partitions, schema, key=named, writer=spec.flow, changelog=spec.updating))
     _check(topic.spec, spec.flow, partitions)
+    if topic.spec.changelog != spec.updating or (spec.updating and topic.spec.key != named):
+        raise _other_rows(topic.spec, spec, named)
     if topic.spec.schema != schema:
         try:
             topic = log.evolve(name, schema)
@@ -45,6 +50,18 @@ def owned_topic(log: Log, spec: SinkSpec, name: str, partitions: int, key: tuple
                 hint=error.hint,
             ) from error
     return topic
+
+
+def _other_rows(found: TopicSpec, spec: SinkSpec, key: str | None) -> Mismatch:
+    there, now = (f"rows that change, by {k}" if changes else "rows that stay" for changes, k in _kinds(found, spec, key))
+    return Mismatch(
+        f"topic {found.name!r} holds {there}; flow {spec.flow!r} now writes {now}",
+        hint=f"choose another name in .to(…); or `penstock topic delete {found.name}` and start the flow over",
+    )
+
+
+def _kinds(found: TopicSpec, spec: SinkSpec, key: str | None) -> tuple[tuple[bool, str | None], ...]:
+    return (found.changelog, found.key), (spec.updating, key)
 
 
 def _created(log: Log, wanted: TopicSpec) -> Topic:

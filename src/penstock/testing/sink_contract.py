@@ -44,11 +44,16 @@ class Crash(BaseException):
 
 
 def staged(rows: list[Row]) -> bytes:
-    """An Arrow IPC file as the engine stages it; the time and position of a row are its id."""
+    """An Arrow IPC file as the engine stages it."""
+    return ipc_file(staged_table(rows))
+
+
+def staged_table(rows: list[Row]) -> pa.Table:
+    """Rows as they travel; the time and position of each are its id."""
     ids = pa.array([i for i, _ in rows], pa.int64())
     columns = {"id": ids, "text": pa.array([text for _, text in rows], pa.string()), TIME: ids}
     columns |= {WATERMARK: pa.array([NEVER] * len(rows), pa.int64()), POSITION: source_positions("in", 0, ids.to_numpy())}
-    return ipc_file(pa.table(columns))
+    return pa.table(columns)
 
 
 def ipc_file(table: pa.Table) -> bytes:

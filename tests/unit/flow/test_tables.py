@@ -72,7 +72,9 @@ def test_a_static_table_is_called_as_its_file_and_is_not_looked_at(shop):
 def test_rows_written_in_the_flow_stand_in_the_order_of_the_columns(shop):
     rows = [{"vat": 0.19, "country": "DE"}, {"country": "FR"}]
     shop.flow.static(rows, "country string, vat double", key="country", name="countries").view("vat")
-    assert shop.plan().step("countries").definition.versions.static == plan.Static(None, (("DE", 0.19), ("FR", None)))
+    assert shop.plan().step("countries").definition.versions.static == plan.Static(
+        None, (("DE", 0.19), ("FR", None)), ("country", "vat")
+    )
 
 
 def test_the_latest_of_a_stream_is_a_table_that_can_be_looked_up(shop):

@@ -6,9 +6,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from penstock.core.change import POSITION, TIME, WATERMARK
+from penstock.core.change import OP, POSITION, TIME, WATERMARK, Op
 from penstock.core.hashing import partition_of
-from penstock.core.schema import Schema
+from penstock.core.schema import TIMESTAMP, Schema
 from penstock.core.time import FOREVER, NEVER
 from penstock.errors import BadFlow, Mismatch, SinkError
 from penstock.log.memory import MemoryLog
@@ -23,11 +23,13 @@ SPEC = SinkSpec("shop", "settled", Schema.of("id long, at timestamp"), ())
 
 
 class Writer:
+    spec = SPEC
+
     def __init__(
         self, log: MemoryLog | None = None, partitions: int = 1, key: tuple[str, ...] = ("id",), generation: int = 1
     ) -> None:
         self.log, self.storage, self.generation = log or MemoryLog(), MemoryStorage(), generation
-        self.sink = TopicSink(SPEC, self.log, "settled", partitions, key, self.storage)
+        self.sink = TopicSink(self.spec, self.log, "settled", partitions, key, self.storage)
         self.last = self.sink.open("life", generation)
 
     def epoch_of(self, epoch: int, *rows: Sequence[Any], frontier: int = NEVER) -> None:
@@ -97,14 +99,13 @@ def test_the_last_epoch_is_known_although_not_every_partition_has_rows() -> None
     assert Writer(writer.log, partitions=4, generation=2).last == 19
 
 
-def test_without_marks_the_newest_epoch_is_given_once_more_and_changes_nothing() -> None:
-    """Nothing tells that it was whole: the last partition had no rows, and there was no mark to leave there."""
+def test_the_last_epoch_is_known_without_marks_and_without_rows_in_the_last_partition() -> None:
     writer = Writer(partitions=4)
     lone = next(i for i in range(100) if partition_of(str(i).encode(), 4) == 0)
     for epoch in range(3):
         writer.epoch_of(epoch, (lone, 9, epoch, NEVER, b"%03d" % epoch))
     again = Writer(writer.log, partitions=4, generation=2)
-    assert again.last == 1
+    assert again.last == 2
     again.epoch_of(2, (lone, 9, 2, NEVER, b"002"))
     assert len(again.rows()) == 3
 
@@ -160,10 +161,78 @@ def test_a_topic_gains_nullable_columns() -> None:
     assert log.topic("settled").spec.schema == SPEC.schema
 
 
-def test_an_updating_stream_is_refused() -> None:
+def changes(*rows: tuple[int, int | None, int, bytes, Op]) -> pa.Table:
+    """Rows are (id, at, time, position, op)."""
+    types = {"id": pa.int64(), "at": TIMESTAMP, TIME: pa.int64(), POSITION: pa.binary(), OP: pa.int8()}
+    return pa.table({name: pa.array([row[i] for row in rows], t) for i, (name, t) in enumerate(types.items())})
+
+
+class Changelog(Writer):
+    """Writes rows that change."""
+
     spec = SinkSpec("shop", "settled", SPEC.schema, (), updating=True)
-    with pytest.raises(BadFlow, match="updating"):
-        TopicSink(spec, MemoryLog(), "settled", 1, (), MemoryStorage()).open("life", 1)
+
+    def changed(self, epoch: int, *rows: tuple[int, int | None, int, bytes, Op]) -> None:
+        self.storage.publish(f"{epoch}.arrow", ipc_file(changes(*rows)))
+        self.sink.deliver(Delivery(Marker("life", self.generation, epoch), [f"{epoch}.arrow"], NEVER))
+
+    def told(self, partition: int = 0) -> list[tuple[Any, ...]]:
+        """Id, at in microseconds, and whether it is a delete."""
+        return [
+            (row["id"], row["at"] and round(row["at"].timestamp() * 1e6), row.get("__op") == Op.DELETE)
+            for row in self.rows(partition)
+        ]
+
+
+def test_rows_that_change_make_a_changelog_by_their_key() -> None:
+    writer = Changelog(key=("id", "at"))
+    spec = writer.log.topic("settled").spec
+    assert (spec.changelog, spec.key, spec.writer) == (True, "id,at", "shop")
+
+
+def test_of_each_key_one_net_change_is_written_and_what_was_before_an_update_is_not() -> None:
+    writer = Changelog()
+    writer.changed(0, (1, 5, 10, b"a", Op.INSERT), (2, 5, 10, b"b", Op.INSERT), (3, 5, 10, b"c", Op.INSERT))
+    writer.changed(
+        1,
+        (1, 5, 10, b"a", Op.UPDATE_BEFORE),
+        (1, 6, 11, b"d", Op.UPDATE_AFTER),
+        (2, 5, 10, b"b", Op.DELETE),
+        (3, 5, 10, b"c", Op.UPDATE_BEFORE),  # its other half was filtered away
+    )
+    assert writer.told() == [(1, 5, False), (2, 5, False), (3, 5, False), (2, None, True), (3, None, True), (1, 6, False)]
+
+
+def test_a_row_taken_out_here_and_put_in_there_is_put_in() -> None:
+    """It moved from one bucket to another, and either says its half."""
+    writer = Changelog()
+    writer.changed(0, (1, 6, 4, b"z", Op.INSERT), (1, 5, 10, b"a", Op.DELETE))
+    assert writer.told() == [(1, 6, False)]
+
+
+def test_a_delete_of_a_column_that_must_not_be_null_is_stored() -> None:
+    log, storage = MemoryLog(), MemoryStorage()
+    spec = SinkSpec("shop", "settled", Schema.of("id long not null, at timestamp not null"), (), updating=True)
+    sink = TopicSink(spec, log, "settled", 2, ("id",), storage)
+    sink.open("life", 1)
+    storage.publish("0.arrow", ipc_file(changes((1, 5, 10, b"a", Op.DELETE), (2, 5, 10, b"b", Op.INSERT))))
+    sink.deliver(Delivery(Marker("life", 1, 0), ["0.arrow"], NEVER))
+    rows = [row for p in range(2) for chunk in log.topic("settled").read(p) for row in chunk.rows.to_pylist()]
+    assert sorted((row["id"], row["at"] is None, row.get("__op")) for row in rows) == [(1, True, Op.DELETE), (2, False, None)]
+
+
+def test_rows_that_change_need_a_key() -> None:
+    with pytest.raises(BadFlow, match="nothing tells them apart"):
+        Changelog(key=())
+
+
+def test_a_changelog_stays_one_and_a_topic_of_rows_that_stay_becomes_none() -> None:
+    with pytest.raises(Mismatch, match="holds rows that change, by id; flow 'shop' now writes rows that stay"):
+        Writer(Changelog().log)
+    with pytest.raises(Mismatch, match="holds rows that stay; flow 'shop' now writes rows that change, by id"):
+        Changelog(Writer().log)
+    with pytest.raises(Mismatch, match="by id; flow 'shop' now writes rows that change, by id,at"):
+        Changelog(Changelog().log, key=("id", "at"))
 
 
 def test_a_row_the_log_refuses_is_a_sink_error() -> None:
