@@ -102,8 +102,8 @@ class TopicSink:
         topic, seen, last, mark = self._used(), self._seen, self._partitions - 1, delivery.frontier
         sender = Sender(seen.sender, delivery.marker.generation, sequence_of(delivery.marker.epoch), gaps=True)
         wanted = [p for p, rows in enumerate(parts) if rows.num_rows or mark > seen.marks.get(p, NEVER)]
-        if wanted and last not in wanted:
-            wanted.append(last)
+        if last not in wanted and (wanted or not any(seen.sequences.values())):
+            wanted.append(last)  # the first epoch leaves its trace there in any case: a topic that stays empty is not a lost one
         for partition in wanted:
             if seen.sequences[partition] >= sender.sequence:
                 continue  # an earlier start came that far

@@ -110,6 +110,14 @@ def test_the_last_epoch_is_known_without_marks_and_without_rows_in_the_last_part
     assert len(again.rows()) == 3
 
 
+def test_the_first_epoch_leaves_its_trace_though_it_has_no_rows() -> None:
+    writer = Writer(partitions=2)
+    for epoch in range(3):
+        writer.epoch_of(epoch)
+    assert Writer(writer.log, partitions=2, generation=2).last == 0
+    assert writer.rows(0) + writer.rows(1) == []
+
+
 def test_the_last_epoch_is_found_behind_many_frames_of_others() -> None:
     writer = Writer()
     writer.epoch_of(0, (1, 9, 10, NEVER, b"a"), frontier=1)
