@@ -58,12 +58,14 @@ class Side:
 
     def same(self, state: State, hashes: Hashes, changed: "Changed") -> pa.Table:
         """The rows with these hashes (sorted, each once) that stay as they are."""
-        rows = self.current.live(state.runs(self.table, 0), hashes, changed.run.column_names, changed.run)
+        runs = state.runs(self.table, 0) if len(hashes) else []
+        rows = self.current.live(runs, hashes, changed.run.column_names, changed.run)
         return changed.run.slice(0, 0) if rows is None else rows
 
     def counts(self, state: State, hashes: Hashes) -> pa.Table:
         """Signed numbers of rows for these hashes."""
-        return pa.concat_tables([self._counted.empty_table(), *touched(state.runs(self.count, 0), hashes)])
+        runs = state.runs(self.count, 0) if len(hashes) else []
+        return pa.concat_tables([self._counted.empty_table(), *touched(runs, hashes)])
 
     def counted(self, changed: "Changed") -> pa.Table:
         """How the numbers change."""
