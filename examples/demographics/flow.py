@@ -20,5 +20,5 @@ flow = Flow("demographics")
 activity = flow.stream("activity", "user_id string, action string, at timestamp", time="at", lateness="5 seconds")
 profiles = flow.table("profiles", "user_id string, name string, age int", key="user_id")
 
-activity.enrich(profiles, on="user_id", name="copied").view("by_local_copy")
+activity.enrich(profiles, on="user_id", as_of="now", name="copied").view("by_local_copy")
 activity.lookup(database(connect, table="profiles"), on="user_id", schema="name string, age int", name="asked").view("by_lookup")
