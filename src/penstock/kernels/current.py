@@ -67,7 +67,7 @@ def name_hashes(rows: pa.Table, names: Sequence[str], hashes: Hashes) -> Hashes:
 
 @dataclass(frozen=True)
 class Current:
-    """Rows named by these columns; code: the column of their hash."""
+    """Rows named by these columns; code: the column of their hash, HASH or NAME. With NAME a row of another HASH is another row."""
 
     code: str
     names: tuple[str, ...]
@@ -131,7 +131,8 @@ class Current:
 
     def _told_apart(self, seen: "_Seen", rows: Longs) -> Hashes:
         """A number for the name of each row: different names share a hash."""
-        names = frame_of(seen.taken(self.names, rows)).with_row_index("__i").group_by(self.names).agg(pl.col("__i"))
+        named = list(dict.fromkeys([self.code, *self.names]))
+        names = frame_of(seen.taken(named, rows)).with_row_index("__i").group_by(named).agg(pl.col("__i"))
         numbered = names.select(pl.int_range(pl.len(), dtype=pl.UInt64).alias("__n"), "__i").explode("__i")
         codes = np.empty(len(rows), np.uint64)
         codes[numbered["__i"].to_numpy()] = numbered["__n"].to_numpy()

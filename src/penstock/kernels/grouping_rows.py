@@ -31,7 +31,7 @@ class RowsKernel:
         placed = [POSITION] if self._aggregation.needs_position else []
         self._read = list(dict.fromkeys([*results.by, *self._aggregation.columns, TIME, *placed]))
         self._columns = list(dict.fromkeys([*self._read, *self._names]))
-        self._rows = Current(NAME, (HASH, *self._names))
+        self._rows = Current(NAME, self._names)
         self._groups = Current(HASH, tuple(results.name))
 
     def prepare(self, port: int, rows: pa.Table) -> Prepared:

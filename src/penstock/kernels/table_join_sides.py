@@ -35,7 +35,7 @@ class Side:
         self.table, self.count = table, f"{table}-count"
         self._kept, self._on = [name for name in kept if name not in on.names], on
         self._names = tuple(key) or (POSITION,)
-        self.current = Current(NAME, (HASH, *self._names))
+        self.current = Current(NAME, self._names)
         self._counted = pa.schema([*on, (COUNT, pa.int64()), (HASH, pa.uint64())])
 
     def signed(self, rows: pa.Table, *, alone: bool) -> pa.Table:
