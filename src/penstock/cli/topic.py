@@ -124,6 +124,7 @@ def describe(name: str, output: str | None) -> None:
     "--format", "form", type=click.Choice(["json", "raw"]), default="json", help="raw: any line, kept as it is (raw topics)."
 )
 @click.option("--max", "most", type=click.IntRange(min=1), metavar="N", help="Stop after N rows.")
+@click.option("--delete", is_flag=True, help='Lines hold keys, as {"user_id": 1} or 1: the rows of these keys are gone.')
 @click.option("--mark", metavar="TIME", help='Mark every partition at the end: no earlier rows will come; "end": none at all.')
 def produce(
     name: str,
@@ -136,21 +137,24 @@ def produce(
     batch: int,
     form: str,
     most: int | None,
+    delete: bool,
     mark: str | None,
     **settings: Any,
 ) -> int:
     """Write JSON lines from FILE, standard input or a socket to the topic NAME; make the topic if it is not there.
 
-    Every line is stored or told about: with its number and the reason, and counted in the last line.
+    Every line is stored or told about: with its number and the reason, and counted in the last line. A line with
+    "__op": "delete" says that the row of its key is gone, as consume prints it; with --delete all lines do.
 
     \b
     penstock topic produce orders orders.jsonl --time at --key user_id --partitions 3
     tail -f app.log | penstock topic produce lines --format raw
     penstock topic produce events --listen 127.0.0.1:9000
+    echo '{"user_id": 7}' | penstock topic produce users --delete
     """
     from penstock.cli.topic_produce import Order, produce_all
 
-    order = Order(partition, on_error == "stop", most, form == "raw", batch, mark)
+    order = Order(partition, on_error == "stop", most, form == "raw", batch, mark, delete)
     return produce_all(_topic_to_write(name, settings, order.raw), order, file, (listen, listen_anywhere), rejects)
 
 
@@ -169,7 +173,7 @@ def produce(
 def consume(name: str, output: str | None, meta: bool | None, **order: Any) -> None:
     """Print the rows of the topic NAME, partition by partition.
 
-    JSON values are shown by their fields. JSON lines give rows back as they were written.
+    JSON values are shown by their fields. JSON lines give rows back as they were written, deletes with "__op": "delete".
 
     \b
     penstock topic consume orders --max 10

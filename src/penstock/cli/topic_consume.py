@@ -17,8 +17,9 @@ from penstock.cli.topic_rows import META, Rows, as_object, parsed, rows_of
 from penstock.cli.topic_where import Condition
 from penstock.core.time import instant
 from penstock.errors import BadInput, BadTime
-from penstock.log.consumer import APPEND_TIME, HEADERS_OUT, KEY_OUT, OFFSET, PARTITION, TIME_OUT, Where, output_names, read
-from penstock.log.port import Topic, TopicSpec
+from penstock.log.consumer import APPEND_TIME, HEADERS_OUT, KEY_OUT, OFFSET, OP_OUT, PARTITION, TIME_OUT, Where, output_names, read
+from penstock.log.deletes import delete_line
+from penstock.log.port import KEY, Topic, TopicSpec
 from penstock.log.text import encode_json, json_values
 
 TABLE_ROWS = 1000  # a table is laid out as a whole: a longer one is printed in parts
@@ -122,7 +123,7 @@ def consume_to(topic: Topic, order: Order, output: str | None, meta: bool | None
         if output == "jsonl":
             write_jsonl(chosen, out, bool(meta))
         elif output == "csv":
-            write_csv(chosen, out, bool(meta))
+            write_csv(chosen, out, bool(meta), topic.spec.changelog)
         else:
             write_tables(chosen, topic.spec, meta is not False, order.follow)
     except KeyboardInterrupt:
@@ -131,13 +132,24 @@ def consume_to(topic: Topic, order: Order, output: str | None, meta: bool | None
 
 
 def write_jsonl(chosen: Iterator[Rows], out: Out, meta: bool) -> None:
-    """A JSON object a row: its own columns, or the stored text of a raw topic; with meta, position, times, key and headers too."""
+    """A JSON object a row: its own columns, or the stored text of a raw topic; with meta, position, times, key and headers too.
+    Deletes are lines that `produce` reads as deletes."""
     for rows in chosen:
         if meta or rows.values is None:
             lines = encode_json(rows.table if meta else rows.table.select(rows.own))
         else:
             lines = [_stored(value) for value in rows.values.to_pylist()]
+        for i in rows.gone if not meta else ():
+            lines[i] = _deleted(rows, i)
         out.write(lines)
+
+
+def _deleted(rows: Rows, i: int) -> bytes:
+    """What is known of a row that is gone: its columns; in a raw topic its key."""
+    if rows.values is not None:
+        return delete_line({KEY: rows.meta(KEY_OUT)[i].as_py()})
+    own = rows.table.select(rows.own).slice(i, 1)
+    return delete_line({name: json_values(own.column(name))[0] for name in own.column_names})
 
 
 def _stored(value: bytes | None) -> bytes:
@@ -153,11 +165,12 @@ class CsvWriter:
 
     out: Out
     meta: bool
+    changes: bool = False
     header: list[str] = field(default_factory=list)
     left_out: set[str] = field(default_factory=set)
 
     def write(self, rows: Rows) -> None:
-        names = rows.table.schema.names if self.meta else list(rows.own)
+        names = rows.table.schema.names if self.meta else [*rows.own, *([rows.op] if self.changes or rows.gone else [])]
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
         if not self.header:
@@ -180,8 +193,9 @@ def _cell(value: object) -> object:
     return orjson.dumps(value).decode() if isinstance(value, dict | list) else value
 
 
-def write_csv(chosen: Iterator[Rows], out: Out, meta: bool) -> None:
-    writer = CsvWriter(out, meta)
+def write_csv(chosen: Iterator[Rows], out: Out, meta: bool, changes: bool = False) -> None:
+    """changes: the topic has deletes, so that each row says what it is."""
+    writer = CsvWriter(out, meta, changes)
     for rows in chosen:
         writer.write(rows)
     if writer.left_out:
@@ -192,7 +206,7 @@ def write_tables(chosen: Iterator[Rows], spec: TopicSpec, meta: bool, live: bool
     """Tables for people. live: each as soon as it is there; else rows are brought together first."""
     waiting: list[pa.Table] = []
     for rows in chosen:
-        waiting.append(_for_people(rows, spec) if meta else rows.table.select(rows.own))
+        waiting.append(_for_people(rows, spec) if meta else rows.table.select([*rows.own, *([rows.op] if rows.gone else [])]))
         if live or sum(t.num_rows for t in waiting) >= TABLE_ROWS:
             print_table(_together(waiting), "table")
             waiting = []
@@ -204,9 +218,9 @@ def _for_people(rows: Rows, spec: TopicSpec) -> pa.Table:
     """Position first, then the row; what no row has, and what stands in a column anyway, is left out."""
     names = dict(zip(META, rows.table.schema.names[len(rows.own) :], strict=True))
     order = [names[PARTITION], names[OFFSET]]
-    order += [] if spec.key else [names[KEY_OUT]]
+    order += [] if spec.key and not (rows.gone and spec.schema is None) else [names[KEY_OUT]]
     order += [] if spec.time else [names[TIME_OUT]]
-    order += [*rows.own, names[HEADERS_OUT]]
+    order += [*rows.own, names[HEADERS_OUT], names[OP_OUT]]
     empty = {name for name in names.values() if rows.table.column(name).null_count == rows.count}
     return rows.table.select([name for name in order if name not in empty])
 

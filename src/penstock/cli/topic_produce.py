@@ -52,6 +52,7 @@ class Order:
     raw: bool = False
     batch_rows: int = 10_000
     mark: str | None = None
+    deletes: bool = False  # lines are keys
 
 
 @dataclass
@@ -91,7 +92,11 @@ def produce_batches(
         while lines and not outcome.stopped and order.most != outcome.rows:
             room = len(lines) if order.most is None else order.most - outcome.rows
             sent = producer.send_lines(
-                lines[:room], partition=order.partition, objects=not order.raw, before_refused=order.stop_on_error
+                lines[:room],
+                partition=order.partition,
+                objects=not order.raw,
+                before_refused=order.stop_on_error,
+                deletes=order.deletes,
             )
             outcome.rows += sent.rows
             outcome.stopped = order.stop_on_error and bool(sent.rejected)

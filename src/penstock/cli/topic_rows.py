@@ -7,10 +7,10 @@ from typing import Any
 import orjson
 import pyarrow as pa
 
-from penstock.log.consumer import APPEND_TIME, HEADERS_OUT, KEY_OUT, OFFSET, PARTITION, TIME_OUT, output_names
+from penstock.log.consumer import APPEND_TIME, HEADERS_OUT, KEY_OUT, OFFSET, OP_OUT, PARTITION, TIME_OUT, output_names
 from penstock.log.port import VALUE, TopicSpec
 
-META = (PARTITION, OFFSET, KEY_OUT, TIME_OUT, APPEND_TIME, HEADERS_OUT)
+META = (PARTITION, OFFSET, KEY_OUT, TIME_OUT, APPEND_TIME, HEADERS_OUT, OP_OUT)
 
 
 @dataclass(frozen=True)
@@ -20,6 +20,21 @@ class Rows:
     table: pa.Table
     own: tuple[str, ...]
     values: pa.ChunkedArray | None = None
+
+    def meta(self, name: str) -> pa.ChunkedArray:
+        """A column that stands beside the topic's own."""
+        return self.table.column(len(self.own) + META.index(name))
+
+    @property
+    def op(self) -> str:
+        """The column that tells deletes from rows, by its name here."""
+        return str(self.table.schema.names[len(self.own) + META.index(OP_OUT)])
+
+    @property
+    def gone(self) -> list[int]:
+        """The rows that are deletes."""
+        ops = self.meta(OP_OUT)
+        return [] if ops.null_count == len(ops) else [i for i, op in enumerate(ops.to_pylist()) if op is not None]
 
     @property
     def count(self) -> int:
@@ -89,7 +104,7 @@ def as_object(value: bytes | None) -> dict[str, Any]:
 
 
 def _fields(values: list[bytes | None]) -> dict[str, pa.Array]:
-    rows = [as_object(value) for value in values]
+    rows = [{} if value is None else as_object(value) for value in values]  # a delete has no fields
     names = dict.fromkeys(name for row in rows for name in row)
     return {name: _field([row.get(name) for row in rows]) for name in names}
 

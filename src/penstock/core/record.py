@@ -15,10 +15,11 @@ class Record:
     partition: int
     offset: int
     key: bytes | None
-    value: Mapping[str, Any] | bytes
+    value: Mapping[str, Any] | bytes | None  # None: a raw topic's delete
     time: int  # event time, microseconds
     appended: int  # append time, microseconds
     headers: Mapping[str, bytes] = field(default_factory=dict)
+    deleted: bool = False  # it says that the row of its key is gone
 
     @property
     def position(self) -> Position:

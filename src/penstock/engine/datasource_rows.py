@@ -8,7 +8,7 @@ import pyarrow as pa
 from penstock.core.schema import TIMESTAMP, Schema, type_text
 from penstock.errors import BadRow, BadSchema
 from penstock.log.codec import decode_json
-from penstock.log.consumer import APPEND_TIME, HEADERS_OUT, KEY_OUT, OFFSET, PARTITION, TIME_OUT, output_names, read
+from penstock.log.consumer import APPEND_TIME, HEADERS_OUT, KEY_OUT, OFFSET, OP_OUT, PARTITION, TIME_OUT, output_names, read
 from penstock.log.port import VALUE, Topic, TopicSpec
 
 _SYSTEM_TYPES = {
@@ -18,13 +18,16 @@ _SYSTEM_TYPES = {
     TIME_OUT: TIMESTAMP,
     APPEND_TIME: TIMESTAMP,
     HEADERS_OUT: pa.map_(pa.string(), pa.binary()),
+    OP_OUT: pa.string(),
 }
 
 
 def default_schema(spec: TopicSpec, system: bool) -> pa.Schema:
     """What a topic looks like when the query names no schema."""
     own = list(spec.schema.arrow) if spec.schema else [pa.field(VALUE, pa.binary())]
-    return pa.schema(own + (_system_fields(spec) if system else []))
+    if not system:
+        return pa.schema(own)
+    return pa.schema([*(f.with_nullable(True) for f in own), *_system_fields(spec)])  # a delete holds its key, and often no more
 
 
 def _system_fields(spec: TopicSpec) -> list[pa.Field]:
@@ -59,11 +62,24 @@ class Shape:
     def rows(self, topic: Topic, partition: int, start: int, stop: int) -> Iterator[pa.RecordBatch]:
         """The rows in [start, stop) of a partition, a batch a frame."""
         for table in read(topic, partitions=[partition], start={partition: start}, stop={partition: stop}):
+            self._refuse_deletes(table, partition)
             found = {name: table.column(name) for name in table.column_names}
             if self.json:
                 found |= self._decoded(table, partition)
             columns = [_cast(found[f.name], f) for f in self.wanted]
             yield from pa.Table.from_arrays(columns, schema=self.wanted).combine_chunks().to_batches()
+
+    def _refuse_deletes(self, table: pa.Table, partition: int) -> None:
+        """A delete without its op would look like a row."""
+        names = output_names(self.spec)
+        ops = table.column(names[OP_OUT])
+        if not self.spec.schema or names[OP_OUT] in self.wanted.names or ops.null_count == len(ops):
+            return
+        offset = table.column(names[OFFSET])[ops.is_valid().to_pylist().index(True)].as_py()
+        raise BadRow(
+            f"the record at {self.spec.name}/{partition}, offset {offset}, is a delete, and the query would take it for a row",
+            hint=f"set includeSystemColumns: the column `{names[OP_OUT]}` tells deletes from rows",
+        )
 
     def _decoded(self, table: pa.Table, partition: int) -> dict[str, pa.ChunkedArray]:
         assert self.json

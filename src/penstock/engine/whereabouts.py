@@ -15,7 +15,9 @@ from penstock.engine.decision import Decisions
 from penstock.engine.program import DEAD, LATE
 from penstock.errors import NotFound
 from penstock.log.codec import encode_json
-from penstock.log.port import VALUE, Log, Topic
+from penstock.log.deletes import DELETE
+from penstock.log.port import KEY, OPS, VALUE, Log, Topic
+from penstock.log.rows import deletes_of
 
 
 @dataclass(frozen=True)
@@ -55,10 +57,13 @@ def find(topic: Topic, where: Position) -> tuple[dict[str, Any], int]:
 
 def _shown(topic: Topic, row: pa.RecordBatch) -> dict[str, Any]:
     """The columns of a row as JSON has them; of a raw topic its text."""
+    gone = {OPS: DELETE} if deletes_of(row, topic.spec.schema is None) is not None else {}
     if topic.spec.schema is None:
-        return {VALUE: row.column(VALUE)[0].as_py().decode("utf-8", "backslashreplace")}
-    shown: dict[str, Any] = orjson.loads(encode_json(pa.Table.from_batches([row]).select(topic.spec.schema.names))[0])
-    return shown
+        name = KEY if gone else VALUE
+        shown = row.column(name)[0].as_py() if name in row.schema.names else None
+        return {name: (shown or b"").decode("utf-8", "backslashreplace")} | gone
+    columns: dict[str, Any] = orjson.loads(encode_json(pa.Table.from_batches([row]).select(topic.spec.schema.names))[0])
+    return columns | gone
 
 
 def reads(decisions: Decisions, topic: Topic) -> list[str]:

@@ -18,13 +18,16 @@ from penstock.core.schema import TIMESTAMP
 from penstock.core.time import FOREVER, NEVER, instant, micros
 from penstock.errors import BadInput, OffsetGone
 from penstock.log.codec import event_times
+from penstock.log.deletes import DELETE
 from penstock.log.port import HEADERS, KEY, VALUE, Chunk, End, Topic, TopicSpec
-from penstock.log.rows import SYSTEM
+from penstock.log.rows import SYSTEM, deletes_of
 
 Where = Literal["earliest", "latest"] | int | datetime | Mapping[int, int]
 
 # Columns that stand beside those of the topic in what is read.
 PARTITION, OFFSET, KEY_OUT, TIME_OUT, APPEND_TIME, HEADERS_OUT = "partition", "offset", "key", "time", "append_time", "headers"
+OP_OUT = "op"  # "delete", or null: a row is put in
+_BESIDE = (PARTITION, OFFSET, KEY_OUT, TIME_OUT, APPEND_TIME, HEADERS_OUT, OP_OUT)
 POLL = 0.02  # seconds between two looks at the end of a topic
 _SYSTEM = {f.name for f in SYSTEM}
 _HEADERS_TYPE = next(f.type for f in SYSTEM if f.name == HEADERS)
@@ -51,7 +54,8 @@ def read(
     stop_when: Callable[[], bool] = lambda: False,
 ) -> Iterator[pa.Table]:
     """The rows, a table a frame, partitions in turn: the topic's columns (raw: `value`), then partition, offset, key, time,
-    append_time and headers. Where a column of the topic has one of these names, that one is written `_offset` and so on.
+    append_time, headers and op, which is "delete" where a record says that the row of its key is gone. Where a column of the topic
+    has one of these names, that one is written `_offset` and so on.
 
     columns: only these. follow: waits for more rows (a stop, if one is given, still ends it) until `stop_when` says so."""
     names = _wanted(topic.spec, columns)
@@ -79,18 +83,18 @@ def records(topic: Topic, **options: Any) -> Iterator[Record]:
     for table in read(topic, **options):
         names = output_names(topic.spec)
         own = topic.spec.schema.names if topic.spec.schema else [VALUE]
-        system = [table.column(names[name]) for name in (PARTITION, OFFSET, KEY_OUT, TIME_OUT, APPEND_TIME, HEADERS_OUT)]
+        system = [table.column(names[name]) for name in _BESIDE]
         system[3:5] = [column.cast(pa.int64()) for column in system[3:5]]
         values = table.select(own).to_pylist() if topic.spec.schema else table.column(VALUE).to_pylist()
-        for value, partition, offset, key, at, appended, headers in zip(values, *(c.to_pylist() for c in system), strict=True):
-            yield Record(topic.spec.name, partition, offset, key, value, at, appended, dict(headers or ()))
+        for value, partition, offset, key, at, appended, headers, op in zip(values, *(c.to_pylist() for c in system), strict=True):
+            yield Record(topic.spec.name, partition, offset, key, value, at, appended, dict(headers or ()), op == DELETE)
 
 
 def output_names(spec: TopicSpec) -> dict[str, str]:
     """How each column beside the topic's own is called in what is read."""
     own = set(spec.schema.names) if spec.schema else {VALUE}
     names = {}
-    for name in (PARTITION, OFFSET, KEY_OUT, TIME_OUT, APPEND_TIME, HEADERS_OUT):
+    for name in _BESIDE:
         names[name] = name
         while names[name] in own:
             names[name] = "_" + names[name]
@@ -150,7 +154,8 @@ def _chunks(topic: Topic, partition: int, wanted: _Range, columns: Sequence[str]
     if wanted.stop is not None and wanted.start >= wanted.stop:
         return
     own = topic.spec.schema.names if topic.spec.schema else [VALUE]
-    physical = None if columns is None else [name for name in own if name in columns or name == topic.spec.time]
+    needed = [topic.spec.time] if topic.spec.schema else [VALUE] if columns and output_names(topic.spec)[OP_OUT] in columns else []
+    physical = None if columns is None else [name for name in own if name in columns or name in needed]
     yield from topic.read(partition, wanted.start, wanted.stop, physical)
 
 
@@ -168,9 +173,18 @@ def _logical(spec: TopicSpec, partition: int, chunk: Chunk, wanted: _Range) -> p
         names[TIME_OUT]: pa.array(times).cast(TIMESTAMP),
         names[APPEND_TIME]: pa.array(np.full(count, frame.appended, np.int64)).cast(TIMESTAMP),
         names[HEADERS_OUT]: rows.column(HEADERS) if HEADERS in there else pa.nulls(count, _HEADERS_TYPE),
+        names[OP_OUT]: _ops(rows, spec),
     }
     keep = (offsets >= wanted.start) & (times >= wanted.since) & (times < wanted.until)
     if wanted.stop is not None:
         keep &= offsets < wanted.stop
     table = pa.table(columns)
     return table if keep.all() else table.filter(pa.array(keep))
+
+
+def _ops(rows: pa.RecordBatch, spec: TopicSpec) -> pa.Array:
+    raw = spec.schema is None
+    gone = None if raw and VALUE not in rows.schema.names else deletes_of(rows, raw)
+    if gone is None:
+        return pa.nulls(rows.num_rows, pa.string())
+    return pa.array([DELETE if one else None for one in gone.tolist()], pa.string())
