@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from .reference.log import Entry, Mark, Source
-from .reference.steps import CONDITIONS, Count, Join, Running, Session, Sliding, Slim, Step, Union, Where, Window
+from .reference.steps import CONDITIONS, Count, Enrich, Join, Running, Session, Sliding, Slim, Step, Union, Where, Window
 from .reference.values import FOREVER
 
 ALL = 10**9  # read to the end
@@ -103,7 +103,12 @@ def a_session(rng: random.Random, changing: bool = False) -> Session:
     return Session(small(rng), longest, late, rng.randrange(9) if late == "correct" else 0, emit)
 
 
-S, T = "stream", "stream2"
+def an_enrich(rng: random.Random, *, correct: bool = False) -> Enrich:
+    how, wait, history = rng.choice(("left", "left", "inner")), rng.choice((None, 0, 1, 3)), rng.choice((0, 2, 5, None))
+    return Enrich("event", how, small(rng) - 1 if correct else None, wait, history)
+
+
+S, T, TABLE = "stream", "stream2", "table"
 Make = Callable[[random.Random], list[Node]]
 
 
@@ -222,6 +227,41 @@ PLANS: dict[str, tuple[tuple[str, ...], Make, Make | None]] = {
         lambda g: [Node("w", Window(small(g), "divert"), (S,)), Node("out", Window(small(g) + 3, final(g)), ("w.late",))],
         None,
     ),
+    "enrich": ((S, TABLE), lambda g: [Node("out", an_enrich(g), (S, TABLE))], None),
+    "enrich-correct": ((S, TABLE), lambda g: [Node("out", an_enrich(g, correct=True), (S, TABLE))], None),
+    "enrich-now": ((S, TABLE), lambda g: [Node("out", Enrich("now", g.choice(("left", "inner"))), (S, TABLE))], None),
+    "enrich-window": (
+        (S, TABLE),
+        lambda g: [
+            Node("e", an_enrich(g), (S, TABLE)),
+            Node("slim", Slim(), ("e",)),
+            Node("out", g.choice((a_window, a_hop, a_changing_window, a_session))(g), ("slim",)),
+        ],
+        None,
+    ),
+    "enrich-ordered": (
+        (S, TABLE),
+        lambda g: [
+            Node("e", an_enrich(g), (S, TABLE)),
+            Node("slim", Slim(), ("e",)),
+            Node("out", g.choice((Sliding, Count))(small(g), final(g)), ("slim",)),
+        ],
+        None,
+    ),
+    "enrich-join": (
+        (S, T, TABLE),
+        lambda g: [
+            Node("e", an_enrich(g), (S, TABLE)),
+            Node("slim", Slim(), ("e",)),
+            Node("out", any_join(g), ("slim", T)),
+        ],
+        None,
+    ),
+    "enrich-topic-window": (
+        (S, TABLE),
+        lambda g: [Node("e", an_enrich(g), (S, TABLE)), Node("slim", Slim(), ("e",))],
+        lambda g: [Node("out", a_window(g), ("topic",))],
+    ),
     "window-topic-window": (
         (S,),
         lambda g: [Node("w", a_window(g), (S,)), Node("slim", Slim(), ("w",))],
@@ -267,6 +307,8 @@ TIGHT = Style((1, 1, 2), (4, 6, 8), (0, 0, 0, 1), (0, 0, 1), ("a",), (3, 9), (0,
 
 def make_source(name: str, rng: random.Random, style: Style) -> Source:
     """Partitions of rows around a rising time, with ties, disorder, null keys, marks that may go back, implausible times."""
+    table = name == TABLE  # its rows have keys, and nobody but those who answer from it puts marks there
+    keys = [k for k in style.keys if k is not None or not table]
     lateness = rng.randrange(3 if style is TIGHT else 5)
     partitions: list[list[Entry | Mark]] = []
     for _ in range(rng.choice(style.partitions)):
@@ -274,12 +316,12 @@ def make_source(name: str, rng: random.Random, style: Style) -> Source:
         now, app = rng.randrange(2) if style is TIGHT else rng.randrange(-8, 6), 0
         for _ in range(rng.choice(style.sizes)):
             now, app = now + rng.choice(style.forward), app + rng.choice((0, 1, 2, 3))
-            if rng.random() < 0.12:
+            if rng.random() < 0.12 and not table:
                 entries.append(Mark(now + rng.randrange(-4, 4)))
             t = now - rng.choice((*style.back, lateness, lateness))
-            entries.append(Entry(t, rng.choice(style.keys), rng.choice((*range(6), None)), app))
+            entries.append(Entry(t, rng.choice(keys), rng.choice((*range(6), None)), app))
         partitions.append(entries)
-    return Source(name, partitions, lateness, future=rng.choice((2**61, 2**61, 3)))
+    return Source(name, partitions, None if table else lateness, future=rng.choice((2**61, 2**61, 3)), table=table)
 
 
 def make_case(name: str, seed: int) -> Case:
@@ -308,20 +350,23 @@ def make_cuts(case: Case, rng: random.Random, style: Style) -> list[EpochCut]:
 
 
 def an_epoch(case: Case, rng: random.Random, flow: int, age: str, counts: tuple[int, ...], *, drain: bool = False) -> EpochCut:
-    inputs = {s.name: len(s.partitions) for s in case.sources} if flow == 0 else {"topic": case.topic_partitions}
+    inputs = (
+        {s.name: (len(s.partitions), s.table) for s in case.sources} if flow == 0 else {"topic": (case.topic_partitions, False)}
+    )
 
     def cut() -> dict[str, SourceCut]:
-        return {name: a_cut(rng, n, age, counts, drain, of_flow=flow == 1) for name, n in inputs.items()}
+        return {name: a_cut(rng, n, age, counts, drain, flow == 1, table) for name, (n, table) in inputs.items()}
 
     sources = cut()
     lost = cut() if rng.random() < 0.1 else None
     return EpochCut(flow, sources, lost, rng.choice((1, 1, 2, 3)), rng.choice((1, 1, 2, 3)))
 
 
-def a_cut(rng: random.Random, n: int, age: str, counts: tuple[int, ...], drain: bool, of_flow: bool) -> SourceCut:
+def a_cut(rng: random.Random, n: int, age: str, counts: tuple[int, ...], drain: bool, of_flow: bool, table: bool) -> SourceCut:
     if drain:
         return SourceCut((ALL,) * n, frozenset(range(n)), marks=tuple((p, FOREVER) for p in range(n)), age=age)
-    marks = tuple((p, rng.choice((*range(20), FOREVER))) for p in range(n) if not of_flow and rng.random() < 0.03)
-    idle = frozenset(p for p in range(n) if not of_flow and rng.random() < 0.15)
+    live = not of_flow and not table
+    marks = tuple((p, rng.choice((*range(20), FOREVER))) for p in range(n) if live and rng.random() < 0.03)
+    idle = frozenset(p for p in range(n) if live and rng.random() < 0.15)
     see = frozenset(p for p in range(n) if counts == (ALL,) or of_flow or rng.random() < 0.5)
     return SourceCut(tuple(rng.choice(counts) for _ in range(n)), see, idle, marks, age)

@@ -12,11 +12,12 @@ import pyarrow.compute as pc
 
 from penstock.core.change import OP, POSITION, TIME, WATERMARK, Op
 from penstock.core.expression import Call, Column, Expression, Literal, Tree
-from penstock.core.time import NEVER
+from penstock.core.time import FOREVER, NEVER
 from penstock.flow import plan
 from penstock.flow.plan import Aggregate
 from penstock.kernels import corrections
 from penstock.kernels.counts import CountKernel
+from penstock.kernels.enrich import EnrichKernel
 from penstock.kernels.joins import JoinKernel
 from penstock.kernels.judging import watermarks
 from penstock.kernels.layouts import Spaced
@@ -27,17 +28,19 @@ from penstock.kernels.rowwise import as_input, keep_where, with_columns
 from penstock.kernels.running import KeptKernel, RunningKernel
 from penstock.kernels.sessions import SessionKernel
 from penstock.kernels.sliding import SlidingKernel
+from penstock.kernels.waiting_rows import WaitingRows
 from penstock.kernels.windows import WindowKernel
 
 from .cases import Case, EpochCut, Node, SourceCut
 from .law import Outcome, Output, Shown, hold
 from .reading import ROWS, Reading, Stamp
 from .reference.log import Entry, Mark, Source
-from .reference.steps import Count, Join, Running, Session, Sliding, Slim, Union, Where, Window, double, text
+from .reference.steps import Count, Enrich, Join, Running, Session, Sliding, Slim, Union, Where, Window, double, text
 
 STREAM = pa.schema([("key", pa.string()), ("val", pa.int64())])
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 CENTS = pa.decimal128(10, 2)
+WITH_OTHER = pa.schema([*STREAM, ("other", pa.int64())])
 FULL = pa.schema([*STREAM, ("dbl", pa.float64()), ("cents", CENTS), ("txt", pa.string()), ("even", pa.bool_())])
 
 
@@ -62,7 +65,7 @@ EVERY = (
     Aggregate("most_even", "max", "even", pa.bool_()),
 )
 Runner = Callable[..., MemoryRunner]
-Keyed = Window | Session | Running | Sliding | Count | Join
+Keyed = Window | Session | Running | Sliding | Count | Join | Enrich
 MICRO = timedelta(microseconds=1)
 BY = ("key",)
 
@@ -97,6 +100,13 @@ def join_of(step: Join) -> plan.Join:
     return plan.Join(BY, step.lo * MICRO, step.hi * MICRO, step.how, step.late, right, condition)  # type: ignore[arg-type]
 
 
+def enrich_of(step: Enrich) -> plan.Enrich:
+    wait, history = (None if span is None else span * MICRO for span in (step.wait, step.history))
+    allowed = (step.allowed or 0) * MICRO
+    right = (("other", "val"),)
+    return plan.Enrich(BY, BY, step.how, step.as_of, right, step.updating, allowed, wait, history)  # type: ignore[arg-type]
+
+
 def windowed(aggregates: Sequence[Aggregate], late: str) -> pa.Schema:
     fields = [("key", pa.string()), ("window_start", TIMESTAMP), ("window_end", TIMESTAMP)]
     told = [("revision", pa.int64()), *([("cause", corrections.TYPE)] if late == "correct" else [])]
@@ -111,6 +121,7 @@ class OverKernels:
     panes: Callable[..., Kernel] = PaneKernel
     session: Callable[..., Kernel] = SessionKernel
     join: Callable[..., Kernel] = JoinKernel
+    enrich: Callable[..., Kernel] = EnrichKernel
     runner: Runner = MemoryRunner
     stamp: Stamp = watermarks
 
@@ -129,6 +140,9 @@ class OverKernels:
         return outcome
 
     def kernel(self, step: Keyed, slot: int) -> Kernel:
+        if isinstance(step, Enrich):
+            held = WaitingRows("held", step.wait or 0, slot, 2)
+            return self.enrich(enrich_of(step), STREAM, STREAM, WITH_OTHER, held=held, slot_us=slot)
         if isinstance(step, Session):
             return self.session(session_of(step), STREAM, windowed(COUNT_AND_SUM, step.late), slot_us=slot)
         if isinstance(step, Sliding):
@@ -151,7 +165,7 @@ class OverKernels:
             if layout.single and not step.updating:
                 return self.window(*given)
             return self.panes(*given, step.allowed, step.emit)
-        output = STREAM if step.how in ("semi", "anti") else pa.schema([*STREAM, ("other", pa.int64())])
+        output = STREAM if step.how in ("semi", "anti") else WITH_OTHER
         return self.join(join_of(step), [STREAM, STREAM], output, slot_us=slot)
 
 
@@ -160,7 +174,8 @@ class FlowRun:
 
     def __init__(self, parts: OverKernels, case: Case, nodes: list[Node], sources: list[Source], prefix: str) -> None:
         self.nodes, self.prefix = nodes, prefix
-        self.readings = {s.name: Reading(s, parts.stamp) for s in sources}
+        now = any(isinstance(n.step, Enrich) and n.step.as_of == "now" for n in nodes)
+        self.readings = {s.name: Reading(s, parts.stamp, appended=now) for s in sources}
         keyed = [n for n in nodes if isinstance(n.step, Keyed)]
         self.kernels = {n.name: parts.kernel(n.step, case.slot) for n in keyed}
         self.runners = {name: parts.runner(k, fanout=case.fanout) for name, k in self.kernels.items()}
@@ -178,6 +193,9 @@ class FlowRun:
         self.readings = attempt.readings
         for name, ran in attempt.ran.items():
             self.runners[name].commit(ran)
+        for node in self.nodes:
+            if isinstance(node.step, Enrich):
+                self.readings[node.inputs[1]].answered(attempt.ran[node.name].answered)
         for node in self.nodes:
             self._take(node, attempt)
         last = self.nodes[-1].name
@@ -232,7 +250,8 @@ class Attempt:
     def _keyed(self, node: Node, tables: list[pa.Table], fs: list[int]) -> None:
         if isinstance(node.step, Window) and node.step.every_aggregate:
             tables = [full(tables[0])]
-        ran = self.flow.runners[node.name].run([sliced(t, self.slices) for t in tables], fs)
+        mark = FOREVER if isinstance(node.step, Enrich) and self.cuts[node.inputs[1]].marks else NEVER  # the end of input
+        ran = self.flow.runners[node.name].run([sliced(t, self.slices) for t in tables], fs, *([mark] if mark > NEVER else []))
         self.ran[node.name], self.rows[node.name], self.fates[node.name] = ran, ran.rows, ran.fates
         self.fs[node.name] = self.flow.kernels[node.name].frontier(fs)
         late = [t for t in ran.late if t is not None]

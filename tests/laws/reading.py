@@ -6,7 +6,7 @@ from copy import copy
 import numpy as np
 import pyarrow as pa
 
-from penstock.core.change import POSITION, TIME, WATERMARK
+from penstock.core.change import APPENDED, OP, POSITION, TIME, WATERMARK, Op
 from penstock.core.position import Position
 from penstock.kernels.judging import Watermarks, watermarks
 
@@ -22,8 +22,10 @@ ROWS = pa.schema([("key", pa.string()), ("val", pa.int64()), (TIME, pa.int64()),
 class Reading:
     """The place of a run in one source."""
 
-    def __init__(self, source: Source, stamp: Stamp = watermarks) -> None:
+    def __init__(self, source: Source, stamp: Stamp = watermarks, *, appended: bool = False) -> None:
         self.source, self._stamp = source, stamp
+        more = [*([(OP, pa.int8())] if source.table else []), *([(APPENDED, pa.int64())] if appended else [])]
+        self._schema = pa.schema([*ROWS, *more])
         self.at: dict[int, int] = {}
         self.W: dict[int, int] = {}
         self.marks: list[EngineMark] = []
@@ -43,8 +45,14 @@ class Reading:
         after = self.frontier()
         known = {"headers": after, "previous": before, "older": self.used}[cut.age]
         self.used = max(self.used, known)
-        hold(self.used <= after, "F beyond what is known", self.source.name)
-        return pa.concat_tables(tables) if tables else ROWS.empty_table(), self.used
+        hold(self.used <= after or self.source.table, "F beyond what is known", self.source.name)
+        return pa.concat_tables(tables) if tables else self._schema.empty_table(), self.used
+
+    def answered(self, mark: int) -> None:
+        """Rows were answered from this table: every partition is marked, those first seen later too."""
+        for p in self.at if mark > NEVER else ():
+            self._mark(p, mark)
+        self.used = max(self.used, mark)
 
     def frontier(self) -> int:
         return min(self.W.values(), default=NEVER)
@@ -81,4 +89,6 @@ class Reading:
         positions = [e.pos or Position(self.source.name, p, offset).encode() for offset, e in rows]
         entries = [e for _, e in rows]
         columns = [[e.key for e in entries], [e.val for e in entries], [e.t for e in entries], at, positions]
-        return pa.table(dict(zip(ROWS.names, columns, strict=True)), schema=ROWS)
+        columns += [[Op.DELETE if e.val is None else Op.INSERT for e in entries]] if self.source.table else []
+        columns += [[e.app for e in entries]] if APPENDED in self._schema.names else []
+        return pa.table(dict(zip(self._schema.names, columns, strict=True)), schema=self._schema)

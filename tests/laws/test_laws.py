@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from penstock.core.hashing import Hashes
-from penstock.kernels import fragments, joins, keyed, windows
+from penstock.kernels import enrich, fragments, joins, keyed, versions, windows
 
 from .cases import PLANS, make_case
 from .law import Broken, Implementation, check
@@ -33,6 +33,9 @@ KERNELS = (
     "join-semi",
     "join-anti",
     "join-where",
+    "enrich",
+    "enrich-correct",
+    "enrich-now",
 )
 CHAINS = tuple(name for name in PLANS if name not in KERNELS)
 # Cases in each of four blocks: a thousand and more for every kernel, of which some have several plans.
@@ -44,6 +47,9 @@ BLOCK = dict.fromkeys(KERNELS, 250) | {
     "join-semi": 80,
     "join-anti": 80,
     "join-where": 80,
+    "enrich": 120,
+    "enrich-correct": 120,
+    "enrich-now": 60,
     "hopping": 100,
     "changing": 200,
     "session": 120,
@@ -82,6 +88,8 @@ def test_keys_of_one_hash_are_still_different_keys(name: str, monkeypatch: pytes
         return np.full(rows, 0x1234_5678_9ABC_DEF0, np.uint64)
 
     monkeypatch.setattr(joins, "hash64", collide)
+    monkeypatch.setattr(enrich, "hash64", collide)
+    monkeypatch.setattr(versions, "hash64", collide)
     monkeypatch.setattr(windows, "hash64", collide)
     monkeypatch.setattr(fragments, "hash64", collide)
     monkeypatch.setattr(keyed, "hash64", collide)

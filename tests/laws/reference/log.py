@@ -33,12 +33,13 @@ class EngineMark(NamedTuple):
 
 @dataclass
 class Source:
-    """A stream: partitions of entries and marks. lateness=None: watermarks move by marks alone (topics written by a flow)."""
+    """A stream: partitions of entries and marks. lateness=None: watermarks move by marks alone (tables, topics of flows)."""
 
     name: str
     partitions: list[list[Entry | Mark]]
     lateness: int | None = 0
     future: int = 2**61
+    table: bool = False  # entries are versions; one without a value is a delete
 
     def plausible(self, entry: Entry) -> bool:
         return entry.t <= entry.app + self.future
@@ -55,7 +56,7 @@ class Source:
     def row(self, p: int, offset: int, W: int) -> Row:
         e = self.partitions[p][offset]
         assert isinstance(e, Entry)
-        return Row(e.t, e.key, e.val, e.pos or (self.name, p, offset), W if e.W is None else e.W)
+        return Row(e.t, e.key, e.val, e.pos or (self.name, p, offset), W if e.W is None else e.W, e.app)
 
     def read(self, recorded: list[EngineMark]) -> tuple[list[Row], int, int]:
         """Every plausible row with its W, how many are implausible, and the frontier at the end."""

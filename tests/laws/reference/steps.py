@@ -95,7 +95,20 @@ class Join:
         return {"inner": 0, "right": right, "full": max(left, right)}.get(self.how, left)
 
 
-Step = Where | Slim | Union | Window | Session | Running | Sliding | Count | Join
+@dataclass(frozen=True)
+class Enrich:
+    as_of: str = "event"
+    how: str = "left"
+    allowed: int | None = None  # None: answers stay as they are; else they are corrected
+    wait: int | None = None
+    history: int | None = None
+
+    @property
+    def updating(self) -> bool:
+        return self.allowed is not None
+
+
+Step = Where | Slim | Union | Window | Session | Running | Sliding | Count | Join | Enrich
 
 
 @dataclass
@@ -302,6 +315,30 @@ def join(s: Join, ins: list[list[Row]], fs: list[int]) -> Result:
     return Result(out, late + late2, fates + fates2, later(min(fs), -s.held))
 
 
+def enrich(s: Enrich, ins: list[list[Row]], fs: list[int]) -> Result:
+    """Each row with the greatest of the versions it sees; W of a version is the mark that answers had left on its partition."""
+    out, fates = [], Counter(version=len(ins[1]))
+    for r in ins[0]:
+        if s.wait is not None and fs[0] <= r.t + s.wait:
+            fates["held"] += 1
+            continue
+        old = s.history is not None and r.t < r.W - s.history
+        found = None if old else answer(s, r, ins[1])
+        lonely = s.how == "inner" and found is None
+        fates["too old" if old else "unmatched" if lonely else "answered"] += 1
+        out += [] if lonely else [r._replace(val=(r.val, found))]
+    return Result(out, fates=fates, frontier=later(fs[0], -(s.wait or 0)))
+
+
+def answer(s: Enrich, r: Row, versions: list[Row]) -> Any:
+    def clock(x: Row) -> int:
+        return x.t if s.as_of == "event" else x.app
+
+    mine = [v for v in versions if r.key is not None and v.key == r.key]
+    seen = [v for v in mine if clock(v) <= clock(r) and v.W - (s.allowed or 0) <= clock(r)]
+    return max(seen, key=lambda v: (clock(v), order(v))).val if seen else None
+
+
 def later(F: int, by: int) -> int:
     """What is endless stays so."""
     return F if F in (NEVER, FOREVER) else F + by
@@ -317,6 +354,7 @@ DEFINITIONS: dict[type, Callable[..., Result]] = {
     Sliding: sliding,
     Count: count,
     Join: join,
+    Enrich: enrich,
 }
 
 

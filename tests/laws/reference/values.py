@@ -11,6 +11,7 @@ class Row(NamedTuple):
     val: Any
     pos: tuple[Any, ...]  # (topic, partition, offset); of a derived row: what it was made from
     W: int = NEVER  # watermark at the row; NEVER once judged or derived: never late
+    app: int = 0  # append time
 
 
 def rank(x: Any) -> tuple[int, Any]:
