@@ -6,9 +6,11 @@ engine's own; they are read back from its decisions, and the specification gets 
 
 import random
 import shutil
+import sqlite3
 import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
@@ -16,10 +18,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock import Count as Counts
-from penstock import Flow, Hopping, View, agg
-from penstock import Session as Sessions
-from penstock import Sliding as Slides
+from penstock import Flow, View
+from penstock.core.change import POSITION, TIME
 from penstock.core.schema import Schema
 from penstock.core.time import FixedClock, micros
 from penstock.engine.assemble import targets
@@ -33,12 +33,15 @@ from penstock.log.port import EVENT_TIME, ORIGIN, End, Topic, TopicSpec
 from penstock.storage.local import LocalStorage
 
 from .cases import Case, EpochCut, Node
+from .engine_flows import built, value
 from .law import Outcome, Output, Shown, encoded
 from .reference.log import EngineMark, Entry, Mark, Source
-from .reference.steps import Count, Join, Running, Session, Sliding, Slim, Union, Where, Window
+from .reference.steps import Count, Enrich, Running, Session, Sliding, Slim, Union, Window
 
 POINTS = ("after_open", "after_run", "before_decide", "after_decide", "after_sweep", "view.rows", "topic.appended")
 TYPED = "key string, val long, at timestamp"
+VERSIONS = f"{TYPED}, op string"
+Updating = Window | Session | Running | Enrich
 
 
 class Crash(BaseException):
@@ -121,7 +124,7 @@ class Run:
 
     def _fill(self, source: Source) -> None:
         time = "at" if self.how.headers else None
-        spec = TopicSpec(source.name, len(source.partitions), _schema(), time)
+        spec = TopicSpec(source.name, len(source.partitions), _schema(source), time)
         topic = self.log.create(replace(spec, future=_span(source.future)))
         self.log.seen[source.name] = set()
         for p, entries in enumerate(source.partitions):
@@ -131,7 +134,7 @@ class Run:
                     topic.append(p, None, mark=group.T)
                 else:
                     self.clock.set(max(self.clock.now(), group[0].app))
-                    topic.append(p, _batch(group))
+                    topic.append(p, _batch(group, source))
 
     def _grouped(self, entries: Sequence[Entry | Mark]) -> list[Mark | list[Entry]]:
         """Frames: rows of one append time may share one."""
@@ -177,6 +180,9 @@ class One:
         streams: dict[str, Stream] = {}
         if self.number == 0:
             for s in self.run.case.sources:
+                if s.table:
+                    streams[s.name] = flow.table(s.name, VERSIONS, key="key", time="at", op="op").select("key", "val")
+                    continue
                 delay = None if self.run.how.delay is None else f"{self.run.how.delay} us"
                 streams[s.name] = flow.stream(s.name, TYPED, time="at", lateness=f"{s.lateness} us", idle="5 us", delay=delay)
         else:
@@ -184,7 +190,7 @@ class One:
         for node in self.nodes:
             streams[node.name] = built(node, [streams[i] for i in node.inputs])
             partitions = self.run.case.topic_partitions if node is self.nodes[-1] else 1
-            if isinstance(node.step, Window | Session | Running) and node.step.updating:
+            if isinstance(node.step, Updating) and node.step.updating:
                 streams[node.name].view(f"out-{self.number}-{node.name}")
             else:
                 streams[node.name].to(f"out-{self.number}-{node.name}", key="key", partitions=partitions)
@@ -262,7 +268,7 @@ class One:
                 del counts["in"]
                 out.fates = counts
             name = f"out-{self.number}-{node.name}"
-            if isinstance(node.step, Window | Session | Running) and node.step.updating:
+            if isinstance(node.step, Updating) and node.step.updating:
                 out.rows = self._viewed(name, node)
             else:
                 out.rows = [(r[EVENT_TIME], r["key"], value(node, r), r[ORIGIN]) for r in self._written(name)]
@@ -274,6 +280,8 @@ class One:
         path = self.run.directory / "views"
         if not (path / f"{name}.db").exists():
             return []
+        if isinstance(node.step, Enrich):
+            return self._named_by_position(path / f"{name}.db", node)
         with View(path, name) as view:
             rows = view.rows().to_pylist()
         if isinstance(node.step, Running):
@@ -281,6 +289,12 @@ class One:
         ends = [micros(r["window_end"]) for r in rows]
         places = [encoded(("window", r["key"], micros(r["window_start"]))) for r in rows]
         return [(end - 1, r["key"], value(node, r), place) for r, end, place in zip(rows, ends, places, strict=True)]
+
+    def _named_by_position(self, path: Path, node: Node) -> list[Shown]:
+        with closing(sqlite3.connect(path)) as database:
+            database.row_factory = sqlite3.Row
+            rows = [dict(row) for row in database.execute("select * from current")]
+        return [(r[TIME], r["key"], value(node, r), r[POSITION]) for r in rows]
 
     def _late(self, node: Node) -> list[dict[str, Any]]:
         """The rows a node diverted: written out by a window, in the flow's own late topic from a join."""
@@ -307,86 +321,18 @@ def _by_entry(mark: EngineMark, source: Source) -> EngineMark:
     return mark._replace(offset=places[mark.offset] if mark.offset < len(places) else len(entries))
 
 
-CONDITIONS = {
-    "less": "val < {other}",
-    "odd": "{other} % 2 = 1",
-    "missing": "val is null or {other} is null",
-    "either": "val in (0, 1, 2) or {other} = 3",
-}
-
-
-def built(node: Node, ins: list[Stream]) -> Stream:
-    step, name = node.step, node.name
-    match step:
-        case Where():
-            return ins[0].where("key <> 'c'", name=name)
-        case Slim():
-            return ins[0].map_arrow(_slim, "key string, val long", name=name)
-        case Union():
-            left, right = _narrow(node, ins)
-            return left.union(right, name=name)
-        case Join():
-            left, right = _narrow(node, ins)
-            within = (f"{step.lo} us", f"{step.hi} us")
-            where = None if step.where is None else CONDITIONS[step.where].format(other=f"{name.replace('-', '_')}_1_val")
-            return left.join(right, on="key", within=within, how=step.how, where=where, late=step.late, name=name)
-        case Window():
-            kind = Hopping(f"{step.size} us", every=f"{step.every or step.size} us", offset=f"{step.offset} us")
-            allowed = f"{step.allowed} us" if step.late == "correct" else None
-            windowed = ins[0].window(kind, by="key", late=step.late, allowed=allowed, emit=step.emit)
-            return windowed.agg(n=agg.count(), total=agg.sum("val"), name=name)
-        case Session():
-            sessions = Sessions(f"{step.gap} us", longest=None if step.longest is None else f"{step.longest} us")
-            allowed = f"{step.allowed} us" if step.late == "correct" else None
-            windowed = ins[0].window(sessions, by="key", late=step.late, allowed=allowed, emit=step.emit)
-            return windowed.agg(n=agg.count(), total=agg.sum("val"), name=name)
-        case Sliding():
-            sliding = ins[0].window(Slides(f"{step.size} us"), by="key", late=step.late)
-            return sliding.agg(n=agg.count(), total=agg.sum("val"), name=name)
-        case Count():
-            counted = ins[0].window(Counts(step.rows), by="key", late=step.late)
-            return counted.agg(n=agg.count(), total=agg.sum("val"), name=name)
-        case Running():
-            groups = ins[0].group_by("key", keep=None if step.keep is None else f"{step.keep} us")
-            return groups.agg(n=agg.count(), total=agg.sum("val"), newest=agg.max("at"), name=name)
-
-
-def _narrow(node: Node, ins: list[Stream]) -> list[Stream]:
-    """Each input under a name of its own, with key and val alone."""
-    return [s.map_arrow(_key_and_val, "key string, val long", name=f"{node.name}-{i}") for i, s in enumerate(ins)]
-
-
-def _key_and_val(rows: pa.Table) -> pa.Table:
-    return rows.select(["key", "val"])
-
-
-def _slim(rows: pa.Table) -> pa.Table:
-    names = [n for n in rows.column_names if n not in ("key", "at", "window_start", "window_end", "revision")]
-    values = [sum(v or 0 for v in row.values()) for row in rows.select(names).to_pylist()]
-    return pa.table({"key": rows.column("key"), "val": pa.array(values, pa.int64())})
-
-
-def value(node: Node, row: dict[str, Any]) -> Any:
-    if isinstance(node.step, Window | Session):
-        return (row["n"], row["total"], row["revision"]) if node.step.updating else (row["n"], row["total"])
-    if isinstance(node.step, Running | Sliding | Count):
-        return (row["n"], row["total"])
-    if isinstance(node.step, Join):
-        others = [row[n] for n in row if n.endswith("_val")]
-        return (row["val"], *others) if others else row["val"]
-    return row["val"]
-
-
-def _schema() -> Schema:
-    return Schema.of(TYPED)
+def _schema(source: Source) -> Schema:
+    return Schema.of(VERSIONS if source.table else TYPED)
 
 
 def _span(us: int) -> timedelta:
     return timedelta(microseconds=us) if us < 2**60 else timedelta(days=300_000)
 
 
-def _batch(entries: list[Entry]) -> pa.RecordBatch:
+def _batch(entries: list[Entry], source: Source) -> pa.RecordBatch:
     columns = [[e.key for e in entries], [e.val for e in entries], [e.t for e in entries]]
     arrays = [pa.array(c, t) for c, t in zip(columns, (pa.string(), pa.int64(), pa.int64()), strict=True)]
     arrays[2] = arrays[2].cast(pa.timestamp("us", tz="UTC"))
-    return pa.RecordBatch.from_arrays(arrays, schema=_schema().arrow)
+    if source.table:
+        arrays.append(pa.array(["delete" if e.val is None else "upsert" for e in entries]))
+    return pa.RecordBatch.from_arrays(arrays, schema=_schema(source).arrow)
