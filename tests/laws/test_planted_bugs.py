@@ -10,9 +10,12 @@ import pyarrow.compute as pc
 import pytest
 
 from penstock.core.time import FOREVER, NEVER
+from penstock.engine import epoch as epochs
+from penstock.engine.answering import marks_on_tables
 from penstock.kernels import changes, fragments, joins, judging, pairing, panes, probe, waiting, windows
 from penstock.kernels.chains import chained
 from penstock.kernels.changes import newest_of_all
+from penstock.kernels.enrich import EnrichKernel
 from penstock.kernels.expressions import compile as polars_of
 from penstock.kernels.filed import Filed
 from penstock.kernels.joins import JoinKernel
@@ -27,18 +30,19 @@ from penstock.kernels.running import KeptKernel
 from penstock.kernels.waiting import Waiting
 from penstock.kernels.windows import WindowKernel
 
-from .cases import make_case
+from .cases import Case, make_case
 from .law import Broken, Implementation, check
+from .over_engine import OverEngine, prepared
 from .over_kernels import OverKernels
 
 ENOUGH = 400
 Patch = pytest.MonkeyPatch
 
 
-def caught(name: str, implementation: Implementation) -> bool:
+def caught(name: str, implementation: Implementation, made: Callable[[Case], Case] = lambda case: case) -> bool:
     for seed in range(ENOUGH):
         try:
-            check(make_case(name, seed), implementation)
+            check(made(make_case(name, seed)), implementation)
         except Broken:
             return True
     return False
@@ -163,6 +167,31 @@ class CompletesTwice(PaneKernel):
         return super()._complete(starts, before - 1, now)
 
 
+class LeavesNoMark(EnrichKernel):
+    def step(self, state: State, rows: Any, frontiers: Sequence[int]) -> Any:
+        return super().step(replace(state, answered=NEVER), rows, frontiers)
+
+
+class KeepsVersionsOfTheNewestRun(EnrichKernel):
+    def merge(self, table: str, runs: Sequence[pa.Table]) -> pa.Table:
+        return runs[-1]
+
+
+class ForgetsVersionsTooEarly(EnrichKernel):
+    def _horizon(self, state: State, now: int) -> int:
+        return super()._horizon(state, now) + 1
+
+
+class ForgetsAnswersTooEarly(EnrichKernel):
+    def _remember(self, state: State, rows: Any, least: int, changes: Any) -> None:
+        super()._remember(state, rows, least + 1, changes)
+
+
+class HoldsNothingBack(EnrichKernel):
+    def frontier(self, frontiers: Sequence[int]) -> int:
+        return frontiers[0]
+
+
 REPLACED: dict[str, tuple[str, OverKernels]] = {
     "the watermark includes the row itself": ("tumbling", OverKernels(stamp=row_counts_for_its_own_watermark)),
     "implausible times move the watermark": ("tumbling", OverKernels(stamp=implausible_times_move_the_watermark)),
@@ -182,6 +211,11 @@ REPLACED: dict[str, tuple[str, OverKernels]] = {
     "a full join holds its frontier back as a left one": ("join-full", OverKernels(join=HoldsBackByTheWrongBound)),
     "rows of the right side come out one instant too early": ("join-right", OverKernels(join=GivesUpOneTooEarly)),
     "a condition filters pairs alone": ("join-where", OverKernels(join=FiltersPairsAlone)),
+    "a version changes what was answered before": ("enrich", OverKernels(enrich=LeavesNoMark)),
+    "merging versions keeps the newest run": ("enrich", OverKernels(enrich=KeepsVersionsOfTheNewestRun)),
+    "a version is forgotten one instant too early": ("enrich", OverKernels(enrich=ForgetsVersionsTooEarly)),
+    "an answer is forgotten one instant too early": ("enrich-correct", OverKernels(enrich=ForgetsAnswersTooEarly)),
+    "an enrich that waits does not hold its frontier back": ("enrich-window", OverKernels(enrich=HoldsNothingBack)),
     "the frontier is that of the wrong epoch": ("join-left", OverKernels(runner=FrontierOfTheWrongEpoch)),
 }
 
@@ -307,3 +341,28 @@ def test_a_wrong_rule_is_caught(bug: str, monkeypatch: Patch) -> None:
     name, plant = PATCHED[bug]
     plant(monkeypatch)
     assert caught(name, OverKernels()), bug
+
+
+def nothing_answered(opened: Any, result: Any) -> dict[str, int]:
+    return dict.fromkeys(opened.answered, NEVER)
+
+
+def the_last_answers_alone(opened: Any, result: Any) -> dict[str, int]:
+    return {step: result.answered.get(step, NEVER) for step in opened.answered}
+
+
+def behind_what_was_read_alone(program: Any, opened: Any, *rest: Any) -> list[Any]:
+    return [m for m in marks_on_tables(program, opened, *rest) if m.time != opened.answered[m.step]]
+
+
+IN_THE_ENGINE: dict[str, tuple[str, Any]] = {
+    "answers leave no mark": ("after_answers", nothing_answered),
+    "a mark goes back": ("after_answers", the_last_answers_alone),
+    "a partition first seen has no mark": ("marks_on_tables", behind_what_was_read_alone),
+}
+
+
+@pytest.mark.parametrize("bug", IN_THE_ENGINE)
+def test_a_wrong_mark_on_a_table_is_caught(bug: str, monkeypatch: Patch) -> None:
+    monkeypatch.setattr(epochs, *IN_THE_ENGINE[bug])
+    assert caught("enrich", OverEngine(True), prepared), bug
