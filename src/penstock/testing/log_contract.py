@@ -15,11 +15,12 @@ from penstock.core.schema import TIMESTAMP, Schema
 from penstock.core.time import FOREVER, LAST, NEVER, FixedClock
 from penstock.errors import AlreadyThere, BadInput, BadName, BadRow, BadSchema, BadTime, NotFound
 from penstock.log.port import EVENT_TIME, HEADERS, KEY, ORIGIN, WATERMARK, Appended, Log, Topic, TopicSpec
+from penstock.testing.log_deletes_contract import DeleteContract
 from penstock.testing.log_samples import DAY, NOW, RAW, SCHEMA, SECOND, TYPED, raw, typed, values
 from penstock.testing.log_senders_contract import SenderContract
 
 
-class LogContract(SenderContract, ABC):
+class LogContract(SenderContract, DeleteContract, ABC):
     """The promises of `penstock.log.port`, each as a test."""
 
     @abstractmethod
