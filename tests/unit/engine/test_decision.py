@@ -1,5 +1,8 @@
 """Decisions: read back as they were written, or refused; made by one driver of many."""
 
+import zlib
+
+import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -23,17 +26,28 @@ def a_decision(epoch: int = 3, generation: int = 2) -> Decision:
         buckets=2,
         sources={"orders": SourceState("t1", {0: PartitionState(7, 5, NEVER, 4), 11: PartitionState(0)}, used=FOREVER)},
         ranges={"orders": {0: (3, 7)}},
-        marks=(EngineMark("orders", 11, 0, 5),),
+        marks=(EngineMark("orders", 11, 0, 5), EngineMark("users", 0, 3, 8, "enriched")),
         frontiers={"orders": 5, "sales": NEVER},
         state=(RunRef("sales", 1, "windows", 60, 0, "state/sales/3-windows-a-b.arrow", 0, 4),),
         staged=(StagedRef("view.sales", "staged/3-view.sales-a-b.arrow", 2, 1000),),
         fates={"sales": {"in": 4, "on time": 4}},
         rows=4,
+        answered={"enriched": 8},
     )
 
 
 def test_a_decision_is_read_back_as_it_was_written() -> None:
     assert Decision.decode(a_decision().encode(), "epochs/3") == a_decision()
+
+
+def test_a_decision_from_before_there_were_tables_can_be_read() -> None:
+    body = orjson.loads(a_decision().encode().split(b"\n", 1)[1])
+    del body["answered"]
+    body["marks"] = [mark[:4] for mark in body["marks"]]
+    data = orjson.dumps(body)
+    old = Decision.decode(b"penstock decision 1 %08x\n" % zlib.crc32(data) + data, "epochs/3")
+    assert old.answered == {}
+    assert [mark.step for mark in old.marks] == ["", ""]
 
 
 times = st.integers(NEVER, FOREVER)

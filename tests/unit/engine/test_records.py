@@ -65,3 +65,8 @@ def test_marks_are_brought_together_and_those_that_say_nothing_go() -> None:
     assert telling(kept) == [EngineMark("orders", 1, 0, 7), EngineMark("orders", 0, 5, 2_499)]
     assert len(kept) < 600
     assert len(storage.list("marks")) == 1
+
+
+def test_marks_of_answers_say_nothing_of_other_marks() -> None:
+    marks = [EngineMark("users", 0, 2, 9), EngineMark("users", 0, 3, 5, "enriched"), EngineMark("users", 0, 4, 5, "enriched")]
+    assert telling(marks) == marks[:2]
