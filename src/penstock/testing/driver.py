@@ -31,9 +31,11 @@ from penstock.errors import NotFound, PenstockError
 from penstock.flow.graph import FlowGraph
 from penstock.flow.plan import MapArrow, Plan, Source, Step
 from penstock.flow.resolve import resolve
+from penstock.log.deletes import DELETE
 from penstock.log.memory import MemoryLog
-from penstock.log.port import Topic, TopicSpec
+from penstock.log.port import OPS, Topic, TopicSpec
 from penstock.log.producer import Producer
+from penstock.log.rows import deletes_of
 from penstock.storage.local import LocalStorage
 from penstock.testing.rowwise import checked
 from penstock.views.view import View
@@ -200,7 +202,8 @@ class FlowTest:
     # what can be seen
 
     def rows(self, name: str) -> list[dict[str, Any]]:
-        """The rows of a view, or of a topic that the flow writes (also "late" and "dead"), as dicts."""
+        """The rows of a view, or of a topic that the flow writes (also "late" and "dead"), as dicts. A topic's deletes are its key
+        and `"__op": "delete"`."""
         _ = self.driver
         view = self._directory / "views" / f"{name}.db"
         if view.exists():
@@ -297,7 +300,15 @@ class FlowTest:
     def _topic_rows(self, topic: Topic) -> list[dict[str, Any]]:
         schema = topic.spec.schema
         names: Sequence[str] = schema.names if schema else ["value"]
-        return [row for p in topic.ends() for chunk in topic.read(p) for row in chunk.rows.select(names).to_pylist()]
+        return [row for p in topic.ends() for chunk in topic.read(p) for row in _rows(chunk.rows, names)]
+
+
+def _rows(batch: pa.RecordBatch, names: Sequence[str]) -> Iterable[dict[str, Any]]:
+    gone = deletes_of(batch, raw=False)  # a flow writes typed topics
+    for i, row in enumerate(batch.select(list(names)).to_pylist()):
+        if gone is not None and gone[i]:
+            row = {name: value for name, value in row.items() if value is not None} | {OPS: DELETE}
+        yield row
 
 
 def _static(source: Source) -> bool:
