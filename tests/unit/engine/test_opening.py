@@ -354,3 +354,86 @@ def test_time_alone_brings_marks_along_now_and_then_while_a_window_waits() -> No
     bench.decide()
     bench.clock.set(5_000 + 3 * TICK)
     assert bench.open().marks == (), "nothing can come of it"
+
+
+# tables
+
+
+class TableBench(Bench):
+    """A stream enriched with a table; both are opened, and nothing is run."""
+
+    def __init__(self, partitions: int = 1) -> None:
+        super().__init__(partitions)
+        self.users = self.log.create(TopicSpec("users", 2, Schema.of(COLUMNS), "at", "key"))
+        self.flow = Flow("shop")
+        users = self.flow.table("users", COLUMNS, key="key", time="at")
+        settings = {"time": "at", "lateness": f"{LATENESS} us", "idle": f"{IDLE} us"}
+        rows = self.flow.stream("orders", COLUMNS, **settings).enrich(users, on="key")  # type: ignore[arg-type]
+        rows.window(Tumbling("100 us"), by="key").agg(n=agg.count(), name="sales").view("sales")
+
+    @property
+    def program(self) -> Program:
+        return lower(resolve(self.flow, NoAnalyzer()), {"orders": self.log.topic("orders"), "users": self.users})
+
+    def change(self, partition: int, *times: int) -> None:
+        columns = [pa.array(["k"] * len(times)), pa.array(times, pa.int64()).cast(pa.timestamp("us", tz="UTC"))]
+        self.users.append(partition, pa.record_batch(columns, schema=Schema.of(COLUMNS).arrow))
+
+
+def read_of(opened: Opened, step: str) -> dict[int, tuple[int, int]]:
+    return {r.partition: (r.start, r.stop) for r in opened.ranges if r.step == step}
+
+
+def test_a_table_is_read_to_its_end_before_any_row_of_a_stream() -> None:
+    bench = TableBench()
+    for time in (100, 200, 300):
+        bench.append(0, time)
+        bench.change(0, time + 5_000)
+        bench.change(1, time + 9_000)
+    first = bench.decide(rows=4)
+    assert (read_of(first, "users"), read_of(first, "orders")) == ({0: (0, 3), 1: (0, 1)}, {})
+    second = bench.decide(rows=4)
+    assert (read_of(second, "users"), read_of(second, "orders")) == ({1: (1, 3)}, {0: (0, 2)})
+    bench.change(0, 1)
+    third = bench.decide(rows=1)
+    assert (read_of(third, "users"), read_of(third, "orders")) == ({0: (3, 4)}, {}), "also while the flow goes on"
+    assert read_of(bench.decide(rows=1), "orders") == {0: (2, 3)}
+
+
+def test_in_a_catch_up_streams_wait_for_the_ends_of_tables_that_were_found() -> None:
+    bench = TableBench()
+    bench.append(0, 100, 101)
+    for time in (1, 2, 3):
+        bench.change(0, time)
+    stops = {("users", 0): 2, ("users", 1): 0, ("orders", 0): 2}
+    first = bench.decide(rows=2, stops=stops)
+    assert (read_of(first, "users"), read_of(first, "orders")) == ({0: (0, 2)}, {})
+    second = bench.decide(rows=2, stops=stops)
+    assert (read_of(second, "users"), read_of(second, "orders")) == ({}, {0: (0, 2)})
+
+
+def test_a_table_holds_no_time_back_and_is_never_excused() -> None:
+    bench = TableBench()
+    bench.change(0, 5)
+    bench.append(0, 300)
+    bench.clock.set(10_000_000)  # everything is idle by now
+    opened = bench.decide()
+    assert [m for m in opened.marks if m.source == "users"] == []
+    assert {p.watermark for p in opened.sources["users"].partitions.values()} == {NEVER}
+    assert opened.frontiers["sales"] == 300 - LATENESS
+
+
+def test_no_row_of_a_table_moves_its_watermark_but_a_mark_does() -> None:
+    bench = TableBench()
+    bench.change(0, 500)
+    assert bench.decide().sources["users"].partitions[0].watermark == NEVER
+    bench.users.append(0, None, mark=700)
+    assert bench.decide().sources["users"].partitions[0].watermark == 700
+
+
+def test_the_end_of_input_ends_tables_too() -> None:
+    bench = TableBench()
+    bench.change(0, 1)
+    bench.append(0, 100)
+    opened = bench.decide(end=True)
+    assert {state.used for state in opened.sources.values()} == {FOREVER}

@@ -209,3 +209,31 @@ def test_a_flow_without_lateness_is_shown_the_measured_disorder() -> None:
     orders.window(Tumbling("1 minute"), by="user").agg(n=agg.count()).view("sales")
     with pytest.raises(BadFlow, match="up to 1 minute behind"):
         resolve(flow, NoAnalyzer(), {}, suggest(log))
+
+
+def test_a_table_is_never_who_holds_the_watermark_back(flow_test: Start) -> None:
+    flow = Flow("shop")
+    users = flow.table("users", "user string, name string", key="user")
+    countries = flow.static([{"user": "a", "vat": 0.2}], "user string, vat double", key="user", name="vat")
+    orders = flow.stream("orders", COLUMNS, time="at", lateness="10 seconds", idle="1 day")
+    both = orders.enrich(users, on="user").enrich(countries, on="user")
+    both.window(Tumbling("1 minute"), by="user").agg(n=agg.count(), name="sales").view("sales")
+    t = flow_test(flow)
+    t.send("users", {"user": "a", "name": "A"})
+    t.send("orders", order("00:30"))
+    tally, line = tallied(t)
+    assert "watermark 2024-01-15 10:00:20, held back by orders/0" in line
+    assert "held back by orders/0" in tally.closing()
+    assert "1 window open" in tally.closing()
+    t.end()
+    assert "+∞ (ended)" in Tally(t.driver).closing()
+
+
+def test_a_flow_of_tables_alone_says_that_it_has_no_watermark(flow_test: Start) -> None:
+    flow = Flow("shop")
+    flow.table("users", "user string, name string", key="user").view("current")
+    t = flow_test(flow)
+    t.send("users", {"user": "a", "name": "A"})
+    tally, line = tallied(t)
+    assert "tables alone, which have no watermark" in line
+    assert "tables alone, which have no watermark" in tally.closing()

@@ -42,7 +42,9 @@ def numbers(tables: Iterator[pa.Table]) -> list[int]:
 def test_rows_come_with_their_position_times_key_and_headers() -> None:
     topic = topic_with([[5], [6]])
     tables = list(read(topic))
-    assert [t.schema.names for t in tables] == [["n", "at", "partition", "offset", "key", "time", "append_time", "headers", "op"]] * 2
+    assert [t.schema.names for t in tables] == [
+        ["n", "at", "partition", "offset", "key", "time", "append_time", "headers", "op"]
+    ] * 2
     assert tables[1].select(["n", "partition", "offset", "key", "headers"]).to_pylist() == [
         {"n": 1, "partition": 0, "offset": 1, "key": None, "headers": None}
     ]
