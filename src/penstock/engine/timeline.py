@@ -77,6 +77,11 @@ def judge_of(program: Program, step: str) -> Step | None:
 def timeline(program: Program, topic: Topic, spec: SourceSpec, stretch: Stretch, marks: Iterable[EngineMark]) -> Timeline:
     if stretch.partition not in topic.ends():
         raise NotFound(f"topic {spec.topic} has no partition {stretch.partition}")
+    if spec.versions:
+        raise BadInput(
+            f"cannot draw topic {spec.topic}: it is read as a table, and no version comes too late",
+            hint="draw the topic of a stream",
+        )
     if spec.written:
         raise BadInput(
             f"cannot draw topic {spec.topic}: a flow wrote it, and its rows bring their watermarks along",
