@@ -153,9 +153,10 @@ def _met(left: Pool, lefts: Longs, right: Pool, rights: Longs) -> Block:
     if not len(lefts) or not len(rights):
         return Block(lefts[:0], rights[:0])
     rights = rights[np.argsort(right.codes[rights], kind="stable")]
-    codes, wanted = right.codes[rights], left.codes[lefts]
-    start, end = np.searchsorted(codes, wanted, "left"), np.searchsorted(codes, wanted, "right")
-    return Block(np.repeat(lefts, end - start), rights[spread(start, end - start)])
+    size = 1 + max(int(left.codes[lefts].max()), int(right.codes[rights[-1]]))
+    counts = np.bincount(right.codes[rights], minlength=size)
+    mine = counts[left.codes[lefts]]
+    return Block(np.repeat(lefts, mine), rights[spread((np.cumsum(counts) - counts)[left.codes[lefts]], mine)])
 
 
 def _alone(port: int, rows: Longs) -> Block:
