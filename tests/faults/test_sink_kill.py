@@ -12,23 +12,29 @@ from pathlib import Path
 
 import pytest
 
+from penstock.core.change import Op
 from penstock.log.file import FileLog
+from penstock.log.port import OPS
 from penstock.sinks.topic import POINTS as TOPIC_POINTS
 from penstock.sinks.topic import TopicSink
 from penstock.sinks.view import POINTS as VIEW_POINTS
 from penstock.sinks.view import ViewSink
 from penstock.storage.local import LocalStorage
+from penstock.testing.sink_changes_contract import CHANGES, CHANGING, Held, staged_changes
 from penstock.testing.sink_contract import EPOCHS, EVERYTHING, SPEC, Row, delivery, staged_epochs
 
 pytestmark = pytest.mark.faults
 
-POINTS = {"view": VIEW_POINTS, "topic": TOPIC_POINTS}
+POINTS = {"view": VIEW_POINTS, "topic": TOPIC_POINTS, "changelog": TOPIC_POINTS}
+LENGTHS = {"view": len(EPOCHS), "topic": len(EPOCHS), "changelog": len(CHANGES)}
 TIMES = (1, 3)
 
 
 def make(kind: str, place: Path, fail):  # type: ignore[no-untyped-def]
     if kind == "view":
         return ViewSink(SPEC, place / "results.db", staged_epochs(EPOCHS), fail)
+    if kind == "changelog":
+        return TopicSink(CHANGING, FileLog(LocalStorage(place / "log")), "results", 2, ("id",), staged_changes(), fail)
     return TopicSink(SPEC, FileLog(LocalStorage(place / "log")), "results", 2, ("id",), staged_epochs(EPOCHS), fail)
 
 
@@ -38,6 +44,26 @@ def rows(kind: str, place: Path) -> list[Row]:
             return sorted(connection.execute("SELECT id, text FROM current UNION ALL SELECT id, text FROM history"))
     topic = FileLog(LocalStorage(place / "log")).topic("results")
     return sorted((row["id"], row["text"]) for p in range(2) for chunk in topic.read(p) for row in chunk.rows.to_pylist())
+
+
+def changes(place: Path) -> tuple[Held, int]:
+    """What the changelog folds to, and how many changes it has."""
+    held: Held = {}
+    topic, count = FileLog(LocalStorage(place / "log")).topic("results"), 0
+    for row in (row for p in range(2) for chunk in topic.read(p) for row in chunk.rows.to_pylist()):
+        held.pop(row["id"], None)
+        held |= {} if row.get(OPS) == Op.DELETE else {row["id"]: row["text"]}
+        count += 1
+    return held, count
+
+
+def check(kind: str, place: Path) -> None:
+    """Everything that was delivered is there, once."""
+    if kind == "changelog":
+        keys = sum(len({i for _, i, _ in (*one, *other)}) for one, other, _ in CHANGES.values())
+        assert changes(place) == (CHANGES[max(CHANGES)][2], keys)
+    else:
+        assert rows(kind, place) == EVERYTHING
 
 
 def deliver_rest(kind: str, place: Path, generation: int, point: str = "", nth: int = 0) -> None:
@@ -51,7 +77,7 @@ def deliver_rest(kind: str, place: Path, generation: int, point: str = "", nth: 
             os.kill(os.getpid(), signal.SIGKILL)
 
     sink = make(kind, place, fail)
-    for epoch in range(sink.open("life", generation) + 1, len(EPOCHS)):
+    for epoch in range(sink.open("life", generation) + 1, LENGTHS[kind]):
         sink.deliver(delivery(epoch, generation))
     sink.close()
 
@@ -75,7 +101,7 @@ def _kill_in_every_epoch(kind: str, place: Path, point: str) -> int:
 
 def _main(place: Path) -> dict[str, int]:
     """Every kill, in a directory of its own: how the driver ended, or how many were killed until one came to the end."""
-    staged_epochs(EPOCHS)  # what Arrow imports when it is first used, once for all children
+    staged_epochs(EPOCHS), staged_changes()  # what Arrow imports when it is first used, once for all children
     ends = {}
     for kind, points in POINTS.items():
         for point, nth in itertools.product(points, TIMES):
@@ -103,14 +129,14 @@ def test_after_a_kill_every_row_is_there_once(kind: str, point: str, nth: int, k
     name = f"{kind} {point} {nth}"
     assert ends[name] == -signal.SIGKILL, "the point was not passed so often"
     deliver_rest(kind, place / name, 2)
-    assert rows(kind, place / name) == EVERYTHING
+    check(kind, place / name)
 
 
 @pytest.mark.parametrize("kind", POINTS)
 def test_killed_once_in_every_epoch_every_row_is_there_once(kind: str, killed: tuple[Path, dict[str, int]]) -> None:
     place, ends = killed
-    assert ends[f"{kind} every epoch"] == len(EPOCHS)
-    assert rows(kind, place / f"{kind} every epoch") == EVERYTHING
+    assert ends[f"{kind} every epoch"] == LENGTHS[kind]
+    check(kind, place / f"{kind} every epoch")
 
 
 if __name__ == "__main__":
