@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from penstock.core.change import HASH, OP, Op
 from penstock.kernels.aggregation import frame_of
+from penstock.kernels.probe import spread
 from penstock.kernels.tables import column, numbers, plain
 
 SENT = "sent"
@@ -32,6 +33,17 @@ def once(hashes: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
     return ordered[np.append(True, ordered[1:] != ordered[:-1])] if len(ordered) else ordered
 
 
+def stretches(
+    mine: npt.NDArray[np.uint64], hashes: npt.NDArray[np.uint64]
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Where among mine (sorted, some) each of these begins, and how often it is there; quick where they are seldom twice."""
+    begin = np.searchsorted(mine, hashes)
+    count = (mine.take(begin, mode="clip") == hashes).astype(np.int64)
+    again = np.flatnonzero((begin + 1 < len(mine)) & (mine.take(begin + 1, mode="clip") == hashes))
+    count[again] = np.searchsorted(mine, hashes[again], "right") - begin[again]
+    return begin, count
+
+
 def among(mine: npt.NDArray[np.uint64], hashes: npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:
     """Which of mine are among these (sorted, each once)."""
     if not len(hashes):
@@ -45,10 +57,7 @@ def _among(run: pa.Table, hashes: npt.NDArray[np.uint64]) -> pa.Table:
         return run.slice(0, 0)
     mine = numbers(run, HASH)
     if len(hashes) * 8 < len(mine):
-        begin, end = np.searchsorted(mine, hashes, "left"), np.searchsorted(mine, hashes, "right")
-        counts = end - begin
-        rows = np.repeat(begin - (np.cumsum(counts) - counts), counts) + np.arange(int(counts.sum()))
-        return run.take(pa.array(rows))
+        return run.take(pa.array(spread(*stretches(mine, hashes))))
     found = among(mine, hashes)
     return run if found.all() else run.filter(pa.array(found))
 

@@ -5,7 +5,6 @@ version too. State, in one slot: table "versions", every version that a row may 
 """
 
 from collections.abc import Sequence
-from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +14,7 @@ import pyarrow as pa
 from penstock.core.change import APPENDED, HASH, OP, POSITION, TIME, Op
 from penstock.core.hashing import Hashes, hash64
 from penstock.core.time import NEVER
-from penstock.kernels.changes import once, touched
+from penstock.kernels.changes import once, stretches, touched
 from penstock.kernels.keyed import Longs, codes, key_numbers
 from penstock.kernels.port import State
 from penstock.kernels.probe import spread
@@ -27,7 +26,6 @@ SEEN = "__seen"  # int64: the time from which rows see it
 HORIZON = "__horizon"  # int64: no row that was still to be answered when its run was written is older
 
 Mask = npt.NDArray[np.bool_]
-_SIDES: tuple[Literal["left"], Literal["right"]] = ("left", "right")
 
 
 class Versions:
@@ -80,7 +78,7 @@ class Versions:
         found = np.full(rows.num_rows, -1)
         if not versions.num_rows or not rows.num_rows:
             return found
-        keys = key_numbers(versions, self._key)
+        keys = self._numbered(versions)
         looking, wanted = self._keys_of(rows, on, versions, keys)
         code, _ = codes(np.concatenate([keys, wanted]), np.concatenate([numbers(versions, SEEN), times[looking]]))
         known, sought = code[: len(keys)], code[len(keys) :]
@@ -98,17 +96,27 @@ class Versions:
         one[keys] = np.arange(len(keys))  # a version of each key, and so in the order of their hashes
         hashes, mine = numbers(versions, HASH)[one], numbers(rows, HASH)
         order = np.argsort(mine)
-        begin, end = (np.searchsorted(hashes, mine[order], side) for side in _SIDES)
-        looking, wanted = np.repeat(order, end - begin), spread(begin, end - begin)
-        equal = np.ones(len(looking), np.bool_)
-        for own, name in zip(on, self._key, strict=True):
-            ours, theirs = (pl.Series(pl.from_arrow(column(t, n))) for t, n in ((rows, own), (versions, name)))
-            equal &= ours.gather(looking).eq_missing(theirs.gather(one[wanted])).to_numpy()
+        begin, count = stretches(hashes, mine[order])
+        looking, wanted = np.repeat(order, count), spread(begin, count)
+        equal = _same(rows, on, looking, versions, self._key, one[wanted])
         return (looking, wanted) if equal.all() else (looking[equal], wanted[equal])
+
+    def _numbered(self, versions: pa.Table) -> Longs:
+        """A number for the key of each version, from 0 on, in the order of HASH. Where a hash comes twice, keys are compared."""
+        hashes = numbers(versions, HASH)
+        order = np.argsort(hashes)
+        ordered = hashes[order]
+        new = ordered[1:] != ordered[:-1]
+        twice = np.flatnonzero(~new)
+        if not _same(versions, self._key, order[twice], versions, self._key, order[twice + 1]).all():
+            return key_numbers(versions, self._key)
+        keys = np.empty(len(order), np.int64)
+        keys[order] = np.concatenate([[0], np.cumsum(new)])
+        return keys
 
     def _beaten(self, rows: pa.Table, early: Mask) -> Mask:
         """Which versions are less than an early one of their key: who may see them sees that one."""
-        keys = key_numbers(rows, self._key)
+        keys = self._numbered(rows)
         order = self._in_order(rows, keys)
         last = np.full(int(keys.max()) + 1, -1)
         at = np.flatnonzero(early[order])
@@ -130,6 +138,15 @@ class Versions:
         frame = pl.DataFrame(pl.from_arrow(ties)).with_columns(code=ordered[tied], i=order[tied])
         order[tied] = frame.sort("code", TIME, POSITION)["i"].to_numpy()
         return order
+
+
+def _same(mine: pa.Table, ours: Sequence[str], at: Longs, others: pa.Table, theirs: Sequence[str], where: Longs) -> Mask:
+    """Whether the columns of rows of two tables are equal, row by row; NaN is NaN, and 0.0 is -0.0."""
+    equal = np.ones(len(at), np.bool_)
+    for one, other in zip(ours, theirs, strict=True):
+        left, right = (pl.Series(pl.from_arrow(column(t, n))) for t, n in ((mine, one), (others, other)))
+        equal &= left.gather(at).eq_missing(right.gather(where)).to_numpy()
+    return equal
 
 
 def _places(order: Longs) -> Longs:
