@@ -6,7 +6,7 @@ booleans.
 """
 
 import datetime as dt
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeGuard
 
 import pyarrow as pa
@@ -27,6 +27,7 @@ _UNSENT = "__debezium_unavailable_value"
 _UNITS = {"NanoTimestamp": 1_000, "MicroTimestamp": 1, "Timestamp": -1_000}  # nanoseconds are divided, milliseconds multiplied
 _MILLIS_BELOW = 10**14
 _EPOCH = dt.date(1970, 1, 1)
+_NOTHING: Mapping[str, Any] = {}
 
 
 class Change(NamedTuple):
@@ -42,29 +43,52 @@ class Unfit(Exception):
     """The record is no change of a row; the text says why."""
 
 
-def unwrapped(record: Mapping[str, Any], declared: Iterable[str]) -> tuple[Any, Mapping[str, Any]]:
-    """The payload of a record and the schema beside it, where it has both; else the record itself."""
-    if len(record) == 2 and "payload" in record and "schema" in record and not {"payload", "schema"} & set(declared):
-        schema = record["schema"]
-        return record["payload"], schema if isinstance(schema, Mapping) else {}
-    return record, {}
+class Envelopes:
+    """Reads envelopes about the rows of one table. Names that are columns of the table mean these columns and nothing else."""
 
+    def __init__(self, columns: Schema) -> None:
+        own = set(columns.names)
+        self._wraps, self._envelops = not own & {"schema", "payload"}, not own & {"op", "before", "after"}
+        self._readings = {f.name: reading for f in columns if (reading := _reading(f.type))}
 
-def is_envelope(record: Mapping[str, Any], declared: Iterable[str]) -> bool:
-    """It has an op, and a row before or after it; and none of these is a column of the table."""
-    return "op" in record and ("after" in record or "before" in record) and not {"op", "before", "after"} & set(declared)
+    def unwrapped(self, record: Mapping[str, Any]) -> tuple[Any, Mapping[str, Any]]:
+        """The payload of a record and the schema beside it, where it has both; else the record itself."""
+        if self._wraps and len(record) == 2 and "payload" in record and "schema" in record:
+            schema = record["schema"]
+            return record["payload"], schema if isinstance(schema, Mapping) else _NOTHING
+        return record, _NOTHING
 
+    def is_envelope(self, record: Mapping[str, Any]) -> bool:
+        """It has an op, and a row before or after it."""
+        return self._envelops and "op" in record and ("after" in record or "before" in record)
 
-def change_of(envelope: Mapping[str, Any], schema: Mapping[str, Any], columns: Schema) -> Change:
-    """What an envelope says; Unfit where it is about no row."""
-    source = envelope.get("source")
-    source = source if isinstance(source, Mapping) else {}
-    op = op_of(envelope.get("op"))
-    row = envelope.get("before" if op is Op.DELETE else "after")
-    if op is Op.INSERT and not isinstance(row, Mapping):
-        raise Unfit(f'op {envelope.get("op")!r} without a row: "after" is {"missing" if row is None else "no object"}')
-    row = _plain(row, columns, _kinds(schema)) if isinstance(row, Mapping) else {}
-    return Change(op, row, time_of(source, envelope), place_of(source))
+    def change(self, envelope: Mapping[str, Any], schema: Mapping[str, Any] = _NOTHING) -> Change:
+        """What an envelope says; Unfit where it is about no row."""
+        source = envelope.get("source")
+        source = source if isinstance(source, Mapping) else _NOTHING
+        op = op_of(envelope.get("op"))
+        row = envelope.get("before" if op is Op.DELETE else "after")
+        if not isinstance(row, Mapping):
+            if op is Op.INSERT:
+                raise Unfit(f'op {envelope.get("op")!r} without a row: "after" is {"missing" if row is None else "no object"}')
+            row = _NOTHING
+        return Change(op, self._plain(row, schema), time_of(source, envelope), place_of(source))
+
+    def _plain(self, row: Mapping[str, Any], schema: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The row with the values that the codec takes."""
+        if _UNSENT in row.values():
+            name = next(name for name, value in row.items() if value == _UNSENT)
+            raise Unfit(f"column {name!r} is large and unchanged, and the database did not send it (set REPLICA IDENTITY FULL)")
+        numbers = [name for name in self._readings if type(row.get(name)) is int]
+        if not numbers:
+            return row
+        kinds, out = _kinds(schema), dict(row)
+        for name in numbers:
+            try:
+                out[name] = self._readings[name](row[name], kinds.get(name, ""))
+            except (OverflowError, ValueError):
+                raise Unfit(f"column {name!r}: {row[name]} is no time") from None
+        return out
 
 
 def op_of(word: Any) -> Op:
@@ -98,29 +122,13 @@ def _whole(number: Any) -> TypeGuard[int]:
     return isinstance(number, int) and not isinstance(number, bool) and 0 <= number < 2**64
 
 
-def _plain(row: Mapping[str, Any], columns: Schema, kinds: Mapping[str, str]) -> dict[str, Any]:
-    """The row with the values that the codec takes."""
-    out = dict(row)
-    for f in columns:
-        value = row.get(f.name)
-        if value == _UNSENT:
-            raise Unfit(f"column {f.name!r} is large and unchanged, and the database did not send it (set REPLICA IDENTITY FULL)")
-        reading = _reading(f.type, kinds.get(f.name, ""))
-        if reading and type(value) is int:
-            try:
-                out[f.name] = reading(value)
-            except (OverflowError, ValueError):
-                raise Unfit(f"column {f.name!r}: {value} is no time") from None
-    return out
-
-
-def _reading(t: pa.DataType, kind: str) -> Callable[[int], Any] | None:
-    """How a number is read for a column of this type; None: as it is."""
+def _reading(t: pa.DataType) -> Callable[[int, str], Any] | None:
+    """How a number of some kind is read for a column of this type; None: as it is."""
     if pa.types.is_timestamp(t):
-        return lambda number: moment(_micros(number, kind))
+        return lambda number, kind: moment(_micros(number, kind))
     if pa.types.is_date(t):
-        return lambda number: _EPOCH + dt.timedelta(days=number)
-    return (lambda number: bool(number) if number in (0, 1) else number) if pa.types.is_boolean(t) else None
+        return lambda number, kind: _EPOCH + dt.timedelta(days=number)
+    return (lambda number, kind: bool(number) if number in (0, 1) else number) if pa.types.is_boolean(t) else None
 
 
 def _micros(number: int, kind: str) -> int:
@@ -130,7 +138,7 @@ def _micros(number: int, kind: str) -> int:
 
 def _kinds(schema: Mapping[str, Any]) -> dict[str, str]:
     """What the schema beside a payload calls the values of the columns."""
-    fields = schema.get("fields")
+    fields = schema.get("fields") if schema else None
     rows = (
         [f for f in fields if isinstance(f, Mapping) and f.get("field") in ("after", "before")] if isinstance(fields, list) else []
     )

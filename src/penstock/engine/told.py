@@ -13,7 +13,7 @@ from penstock.core.change import Op
 from penstock.core.schema import Schema
 from penstock.core.time import NEVER
 from penstock.engine import debezium
-from penstock.engine.debezium import Change, Unfit
+from penstock.engine.debezium import Change, Envelopes, Unfit
 from penstock.engine.source import SourceSpec
 from penstock.log.codec import decode_rows, make_decimals_exact, parse_objects
 from penstock.log.columns import Reasons
@@ -78,32 +78,34 @@ def _raw(spec: SourceSpec, table: pa.Table, before: pa.Table | None) -> Told:
 def _changes(spec: SourceSpec, texts: list[bytes | None], records: list[dict[str, Any]], reasons: Reasons) -> dict[int, Change]:
     """The records that are envelopes, or stand in {schema, payload}: what they say."""
     assert spec.versions
-    declared, only, found = frozenset(spec.schema.names), spec.versions.form == "debezium", dict[int, Change]()
+    only, found = spec.versions.form == "debezium", dict[int, Change]()
     if not spec.placed:
-        return {}
+        return found
+    envelopes = Envelopes(spec.schema)
     for i, record in enumerate(records):
         if texts[i] is None:
             if only:
                 found[i] = Change(Op.DELETE, {}, NEVER, NO_PLACE)
         elif i not in reasons and (only or "op" in record or "payload" in record):
             try:
-                change = _change(record, declared, spec.schema, only)
+                change = _change(record, envelopes, only)
             except Unfit as unfit:
                 reasons[i] = str(unfit)
             else:
-                found |= {i: change} if change else {}
+                if change:
+                    found[i] = change
     return found
 
 
-def _change(record: Mapping[str, Any], declared: frozenset[str], columns: Schema, only: bool) -> Change | None:
+def _change(record: Mapping[str, Any], envelopes: Envelopes, only: bool) -> Change | None:
     """What an envelope or a payload says; None: the record is a row as it is."""
-    payload, schema = debezium.unwrapped(record, declared)
+    payload, schema = envelopes.unwrapped(record)
     if payload is None:  # with its schema beside it, and without a value
         return Change(Op.DELETE, {}, NEVER, NO_PLACE if only else None)
     if not isinstance(payload, Mapping):
         raise Unfit(f'"payload" wants an object, found {type(payload).__name__}')
-    if debezium.is_envelope(payload, declared):
-        return debezium.change_of(payload, schema, columns)
+    if envelopes.is_envelope(payload):
+        return envelopes.change(payload, schema)
     if only:
         raise Unfit(debezium.NO_ENVELOPE)
     return None if payload is record else Change(Op.INSERT, payload, NEVER, None)
@@ -111,9 +113,9 @@ def _change(record: Mapping[str, Any], declared: frozenset[str], columns: Schema
 
 def _row_of(spec: SourceSpec, record: Mapping[str, Any]) -> Mapping[str, Any]:
     """The row inside a record."""
-    declared = frozenset(spec.schema.names)
-    payload = debezium.unwrapped(record, declared)[0] if spec.placed else record
-    if spec.placed and isinstance(payload, Mapping) and debezium.is_envelope(payload, declared):
+    envelopes = Envelopes(spec.schema)
+    payload = envelopes.unwrapped(record)[0] if spec.placed else record
+    if spec.placed and isinstance(payload, Mapping) and envelopes.is_envelope(payload):
         payload = payload.get("before" if payload["op"] == "d" else "after")
     return payload if isinstance(payload, Mapping) else {}
 

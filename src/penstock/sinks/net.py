@@ -10,12 +10,22 @@ from penstock.core.change import OP, POSITION, TIME, Op
 
 
 def net_changes(rows: pa.Table, key: Sequence[str]) -> pa.Table:
-    """For each key the row that is put in, the greatest (time, position) where there are several; else the row that is taken
-    out. OP is INSERT or DELETE; deletes first, then by (time, position)."""
-    frame = pl.DataFrame(pl.from_arrow(rows.select([*key, TIME, POSITION, OP]))).with_row_index("__i")
-    frame = frame.with_columns(__put=pl.col(OP).is_in([int(Op.INSERT), int(Op.UPDATE_AFTER)]))
-    last = frame.sort("__put", TIME, POSITION).group_by(key, maintain_order=True).agg(pl.all().last()) if key else frame
-    order = last.sort("__put", TIME, POSITION)
-    taken = rows.take(order["__i"].to_arrow())
-    ops = np.where(order["__put"].to_numpy(), np.int8(Op.INSERT), np.int8(Op.DELETE))
+    """For each key the row that is put in, the greatest (time, position) where there are several; else a row that is taken out.
+    OP is INSERT or DELETE; deletes first, each half by time."""
+    frame = pl.DataFrame(pl.from_arrow(rows.select([*key, TIME, OP]))).with_row_index("__i")
+    puts = pl.col(OP).is_in([int(Op.INSERT), int(Op.UPDATE_AFTER)])
+    put = _once(frame.filter(puts), rows, key)
+    gone = frame.filter(~puts).join(put, on=key, how="anti", nulls_equal=True).unique(key, keep="any", maintain_order=True)
+    chosen = [half.sort(TIME, maintain_order=True)["__i"].to_numpy() for half in (gone, put)]
+    ops = np.repeat(np.array([Op.DELETE, Op.INSERT], np.int8), [len(half) for half in chosen])
+    taken = rows.take(pa.array(np.concatenate(chosen)))
     return taken.set_column(taken.column_names.index(OP), OP, pa.array(ops, pa.int8()))
+
+
+def _once(put: pl.DataFrame, rows: pa.Table, key: Sequence[str]) -> pl.DataFrame:
+    """Of the rows that are put in one for each key; there are several only where the key is not that of the step."""
+    if not put.select(key).is_duplicated().any():
+        return put
+    positions = rows.column(POSITION).take(put["__i"].to_arrow())
+    placed = put.with_columns(pl.Series(POSITION, pl.from_arrow(positions)))
+    return placed.sort(TIME, POSITION).unique(key, keep="last", maintain_order=True).drop(POSITION)

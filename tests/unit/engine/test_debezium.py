@@ -14,7 +14,7 @@ from penstock import Flow, FlowTest, Producer, Schema
 from penstock.core.change import POSITION, TIME
 from penstock.core.position import position_text
 from penstock.core.time import NEVER, moment
-from penstock.engine.debezium import Unfit, change_of
+from penstock.engine.debezium import Envelopes, Unfit
 from penstock.engine.program import lower
 from penstock.engine.reading import Range, read
 from penstock.engine.source import topic_of
@@ -173,7 +173,7 @@ def test_times_days_and_numbers_are_taken_as_debezium_writes_them(flow_test: Sta
 def test_the_schema_beside_the_payload_says_what_a_number_counts(kind: str, number: int) -> None:
     fields = [{"field": "at", "type": "int64", "name": f"io.debezium.time.{kind}"}, {"field": "name", "type": "string"}]
     schema = {"type": "struct", "fields": [{"field": "after", "fields": fields}, {"field": "op"}]}
-    change = change_of(envelope("c", {"user_id": 1, "at": number}), schema, Schema.of(COLUMNS))
+    change = Envelopes(Schema.of(COLUMNS)).change(envelope("c", {"user_id": 1, "at": number}), schema)
     assert change.row["at"] == moment(5_000_000)
 
 
@@ -294,4 +294,4 @@ def test_a_typed_topic_may_hold_envelopes(flow_test: Start, how: str) -> None:
 def test_an_op_that_is_no_text_is_unfit() -> None:
     for op in (None, 1, ["c"]):
         with pytest.raises(Unfit, match="neither c, r, u nor d"):
-            change_of({"op": op, "after": {}}, {}, Schema.of(COLUMNS))
+            Envelopes(Schema.of(COLUMNS)).change({"op": op, "after": {}})
