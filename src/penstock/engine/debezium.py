@@ -55,7 +55,7 @@ class Envelopes:
         """The payload of a record and the schema beside it, where it has both; else the record itself."""
         if self._wraps and len(record) == 2 and "payload" in record and "schema" in record:
             schema = record["schema"]
-            return record["payload"], schema if isinstance(schema, Mapping) else _NOTHING
+            return record["payload"], schema if isinstance(schema, dict) else _NOTHING
         return record, _NOTHING
 
     def is_envelope(self, record: Mapping[str, Any]) -> bool:
@@ -65,10 +65,10 @@ class Envelopes:
     def change(self, envelope: Mapping[str, Any], schema: Mapping[str, Any] = _NOTHING) -> Change:
         """What an envelope says; Unfit where it is about no row."""
         source = envelope.get("source")
-        source = source if isinstance(source, Mapping) else _NOTHING
+        source = source if isinstance(source, dict) else _NOTHING
         op = op_of(envelope.get("op"))
         row = envelope.get("before" if op is Op.DELETE else "after")
-        if not isinstance(row, Mapping):
+        if not isinstance(row, dict):
             if op is Op.INSERT:
                 raise Unfit(f'op {envelope.get("op")!r} without a row: "after" is {"missing" if row is None else "no object"}')
             row = _NOTHING
@@ -103,23 +103,24 @@ def time_of(source: Mapping[str, Any], envelope: Mapping[str, Any]) -> int:
     for said in (source, envelope):
         for name, unit in (("ts_us", 1), ("ts_ms", 1_000)):
             time = said.get(name)
-            if isinstance(time, int) and not isinstance(time, bool) and 0 < time < 2**62 // unit:
+            if type(time) is int and 0 < time < 2**62 // unit:
                 return time * unit
     return NEVER
 
 
 def place_of(source: Mapping[str, Any]) -> bytes | None:
     """Where in the log of its database a change stands: a write-ahead log's position, or a file and a place in it."""
-    lsn, file, offset, row = (source.get(name) for name in ("lsn", "file", "pos", "row"))
+    lsn = source.get("lsn")
     if _whole(lsn):
         return wal_place(lsn)
+    file, offset, row = source.get("file"), source.get("pos"), source.get("row")
     if isinstance(file, str) and _whole(offset):
         return binlog_place(file, offset, row if _whole(row) else 0)
     return None
 
 
 def _whole(number: Any) -> TypeGuard[int]:
-    return isinstance(number, int) and not isinstance(number, bool) and 0 <= number < 2**64
+    return type(number) is int and 0 <= number < 2**64
 
 
 def _reading(t: pa.DataType) -> Callable[[int, str], Any] | None:
@@ -139,8 +140,6 @@ def _micros(number: int, kind: str) -> int:
 def _kinds(schema: Mapping[str, Any]) -> dict[str, str]:
     """What the schema beside a payload calls the values of the columns."""
     fields = schema.get("fields") if schema else None
-    rows = (
-        [f for f in fields if isinstance(f, Mapping) and f.get("field") in ("after", "before")] if isinstance(fields, list) else []
-    )
-    inner = [f for row in rows for f in row.get("fields") or () if isinstance(f, Mapping)]
+    rows = [f for f in fields if isinstance(f, dict) and f.get("field") in ("after", "before")] if isinstance(fields, list) else []
+    inner = [f for row in rows for f in row.get("fields") or () if isinstance(f, dict)]
     return {str(f.get("field")): str(f["name"]) for f in inner if f.get("name")}

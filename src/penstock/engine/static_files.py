@@ -11,7 +11,6 @@ from typing import Any, NoReturn
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from penstock.core.schema import Schema, type_text
 from penstock.errors import BadInput, BadRow, StorageError
@@ -107,6 +106,8 @@ def _json_lines(name: str, path: str, schema: Schema) -> Numbered:
 
 
 def _parquet(name: str, path: str, schema: Schema) -> Numbered:
+    import pyarrow.parquet as pq  # slow to load, and rarely needed
+
     where = f"static table {name}: {path}"
     there = pq.read_schema(path)
     _refuse_missing(where, there.names, schema)

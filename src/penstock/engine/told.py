@@ -102,7 +102,7 @@ def _change(record: Mapping[str, Any], envelopes: Envelopes, only: bool) -> Chan
     payload, schema = envelopes.unwrapped(record)
     if payload is None:  # with its schema beside it, and without a value
         return Change(Op.DELETE, {}, NEVER, NO_PLACE if only else None)
-    if not isinstance(payload, Mapping):
+    if not isinstance(payload, dict):
         raise Unfit(f'"payload" wants an object, found {type(payload).__name__}')
     if envelopes.is_envelope(payload):
         return envelopes.change(payload, schema)
@@ -115,9 +115,9 @@ def _row_of(spec: SourceSpec, record: Mapping[str, Any]) -> Mapping[str, Any]:
     """The row inside a record."""
     envelopes = Envelopes(spec.schema)
     payload = envelopes.unwrapped(record)[0] if spec.placed else record
-    if spec.placed and isinstance(payload, Mapping) and envelopes.is_envelope(payload):
+    if spec.placed and isinstance(payload, dict) and envelopes.is_envelope(payload):
         payload = payload.get("before" if payload["op"] == "d" else "after")
-    return payload if isinstance(payload, Mapping) else {}
+    return payload if isinstance(payload, dict) else {}
 
 
 def _repeated(spec: SourceSpec, table: pa.Table, changes: Mapping[int, Change], before: pa.Table | None) -> dict[int, Change]:
