@@ -11,6 +11,7 @@ from penstock.core.position import (
     database_positions,
     escape,
     position_text,
+    position_texts,
     source_positions,
     union_positions,
     wal_place,
@@ -95,3 +96,11 @@ def test_a_record_without_a_place_keeps_its_own_position_and_one_that_must_not_w
     assert first < placed(wal_place(0), 0)
     assert Position.decode(first) == Position("users", 0, 7)
     assert position_text(first) == "users/0@7 (no place)"
+
+
+@given(st.lists(st.one_of(positions.map(Position.encode), st.just(b"w\x01" + b"k" * 20)), max_size=8), st.booleans())
+def test_many_texts_are_those_of_each(made: list[bytes], one_topic: bool) -> None:
+    if one_topic:
+        made = [Position("orders", number, 2**40 - number).encode() for number in range(len(made))]
+    for given_positions in (pa.array(made, pa.binary()), pa.array([b"", *made], pa.binary()).slice(1)):
+        assert position_texts(given_positions).to_pylist() == [position_text(position) for position in made]
