@@ -13,7 +13,7 @@ from penstock.core.schema import Schema, type_text
 from penstock.errors import BadTime
 from penstock.flow import plan
 from penstock.flow.definition import Known
-from penstock.flow.matching import meeting_columns, right_names
+from penstock.flow.matching import joined_schema, meeting_columns, right_names
 from penstock.flow.place import At
 from penstock.flow.table_joins import table_join
 
@@ -96,20 +96,6 @@ def bounds(within: Within | None) -> tuple[timedelta, timedelta] | None:
             hint='write it like ("-5 minutes", "30 minutes")',
         )
     return lo, hi
-
-
-def joined_schema(on: Sequence[str], names: Sequence[tuple[str, str]], left: Schema, right: Schema, how: plan.How) -> Schema:
-    """The row of both sides: `on` once, the left side, the right side under these names; null where a side may be missing."""
-    keys = [left.arrow.field(n) for n in on]
-    if how in ("right", "full"):
-        keys = [f.with_nullable(right.arrow.field(f.name).nullable or (how == "full" and f.nullable)) for f in keys]
-    mine = [left.arrow.field(n) for n in left.names if n not in on]
-    theirs = [right.arrow.field(own).with_name(new) for new, own in names]
-    if how in ("right", "full"):
-        mine = [f.with_nullable(True) for f in mine]
-    if how in ("left", "full"):
-        theirs = [f.with_nullable(True) for f in theirs]
-    return Schema(pa.schema([*keys, *mine, *theirs]))
 
 
 def _condition(sql: str, how: plan.How, schema: Schema, at: At, doing: str) -> Expression:

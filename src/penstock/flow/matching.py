@@ -3,7 +3,10 @@
 import re
 from collections.abc import Sequence
 
-from penstock.core.schema import type_text
+import pyarrow as pa
+
+from penstock.core.schema import Schema, type_text
+from penstock.flow import plan
 from penstock.flow.definition import Known
 from penstock.flow.place import At, find
 
@@ -32,3 +35,17 @@ def right_names(on: Sequence[str], left: Known, right: Known, at: At) -> tuple[t
     prefix = re.sub(r"\W", "_", right.label)
     own = [n for n in right.schema.names if n not in on]
     return tuple((n if find(n, left.schema.names) is None else at.new_name(f"{prefix}_{n}"), n) for n in own)
+
+
+def joined_schema(on: Sequence[str], names: Sequence[tuple[str, str]], left: Schema, right: Schema, how: plan.How) -> Schema:
+    """The row of both sides: `on` once, the left side, the right side under these names; null where a side may be missing."""
+    keys = [left.arrow.field(n) for n in on]
+    if how in ("right", "full"):
+        keys = [f.with_nullable(right.arrow.field(f.name).nullable or (how == "full" and f.nullable)) for f in keys]
+    mine = [left.arrow.field(n) for n in left.names if n not in on]
+    theirs = [right.arrow.field(own).with_name(new) for new, own in names]
+    if how in ("right", "full"):
+        mine = [f.with_nullable(True) for f in mine]
+    if how in ("left", "full"):
+        theirs = [f.with_nullable(True) for f in theirs]
+    return Schema(pa.schema([*keys, *mine, *theirs]))

@@ -1,29 +1,24 @@
 """Joins of two tables: the rows with equal columns, as they are now, and every change of them."""
 
 from collections.abc import Sequence
-from typing import Literal
 
-import pyarrow as pa
-
-from penstock.core.schema import Schema
 from penstock.flow import plan
 from penstock.flow.definition import Known
-from penstock.flow.matching import meeting_columns, right_names
+from penstock.flow.matching import joined_schema, meeting_columns, right_names
 from penstock.flow.place import At
 from penstock.flow.tables import refuse_append_only
 
-How = Literal["inner", "left", "right", "full", "semi", "anti"]
 Names = Sequence[tuple[str, str]]
 
 
-def table_join(at: At, left: Known, right: Known, on: Sequence[str], how: How, doing: str) -> Known:
+def table_join(at: At, left: Known, right: Known, on: Sequence[str], how: plan.How, doing: str) -> Known:
     """The checked step of a join of tables."""
     for side in (left, right):
         refuse_append_only(side, at, doing)
     on = meeting_columns(on, left, right, at, doing)
     names = () if how in ("semi", "anti") else right_names(on, left, right, at)
     key = output_key(on, how, left.view_key, right.view_key, names)
-    schema = output_schema(on, how, names, left.schema, right.schema)
+    schema = left.schema if how in ("semi", "anti") else joined_schema(on, names, left.schema, right.schema, how)
     clash = f"select other names on one side before the join, e.g. {right.label}.select(…)"
     at.new_columns(schema.names, doing, hint=clash)
     definition = plan.TableJoin(on, how, names, (left.view_key, right.view_key), key)
@@ -48,16 +43,3 @@ def output_key(on: Sequence[str], how: str, left: Sequence[str], right: Sequence
     if set(left) <= set(on) and how in ("inner", "right"):
         return theirs
     return tuple(dict.fromkeys((*left, *theirs)))
-
-
-def output_schema(on: Sequence[str], how: str, names: Names, left: Schema, right: Schema) -> Schema:
-    """`on` first, then the left side, then the right one; null where a side may be missing."""
-    if how in ("semi", "anti"):
-        return left
-    mine = [left.arrow.field(n) for n in left.names if n not in on]
-    theirs = [right.arrow.field(own).with_name(new) for new, own in names]
-    if how in ("right", "full"):
-        mine = [f.with_nullable(True) for f in mine]
-    if how in ("left", "full"):
-        theirs = [f.with_nullable(True) for f in theirs]
-    return Schema(pa.schema([*(left.arrow.field(n).with_nullable(True) for n in on), *mine, *theirs]))

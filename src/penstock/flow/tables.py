@@ -60,7 +60,6 @@ class TableDefinition:
         )
         return _table(at, source, self.schema, by_position=self.form == "debezium" and time is not None)
 
-
     def _told(self) -> Form:
         """How records say it. Rows with such columns of their own cannot be taken for envelopes, whoever reads these columns."""
         own = any(name in self.schema for name in ("op", "before", "after"))
