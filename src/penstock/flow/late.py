@@ -10,7 +10,7 @@ from penstock.core.expression import Expression, Literal
 from penstock.core.schema import Schema, type_text
 from penstock.flow import plan
 from penstock.flow.definition import Known
-from penstock.flow.joins import joined_schema
+from penstock.flow.matching import joined_schema
 from penstock.flow.place import At
 from penstock.flow.rows import Columns, passed_on
 
