@@ -33,9 +33,7 @@ def once(hashes: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
     return ordered[np.append(True, ordered[1:] != ordered[:-1])] if len(ordered) else ordered
 
 
-def stretches(
-    mine: npt.NDArray[np.uint64], hashes: npt.NDArray[np.uint64]
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+def stretches(mine: npt.NDArray[np.uint64], hashes: npt.NDArray[np.uint64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """Where among mine (sorted, some) each of these begins, and how often it is there; quick where they are seldom twice."""
     begin = np.searchsorted(mine, hashes)
     count = (mine.take(begin, mode="clip") == hashes).astype(np.int64)
