@@ -1,6 +1,7 @@
 """Tables that change, as kernels see them: epochs of net changes, cut anyhow; and what an updating step made of them, folded."""
 
-from collections.abc import Iterable, Mapping, Sequence
+import random
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -31,6 +32,15 @@ def epochs(*rows: st.SearchStrategy[Row], names: int = 5, most: int = 6) -> st.S
     edits = [st.lists(st.tuples(st.integers(0, names - 1), st.none() | one), max_size=5).map(tuple) for one in rows]
     few = st.integers(1, 3)
     return st.lists(st.builds(Epoch, st.tuples(*edits), few, few, st.booleans(), st.booleans()), min_size=1, max_size=most)
+
+
+def many_epochs(rng: random.Random, count: int, *rows: Callable[[random.Random], Row]) -> list[Epoch]:
+    """A long run of small epochs: rows go, and what was merged before and after must still agree on it."""
+
+    def edits(row: Callable[[random.Random], Row]) -> tuple[Edit, ...]:
+        return tuple((rng.randrange(8), rng.choice((None, row(rng)))) for _ in range(rng.randrange(3)))
+
+    return [Epoch(tuple(map(edits, rows)), 1, 1, False, False) for _ in range(count)]
 
 
 @dataclass

@@ -24,7 +24,7 @@ from penstock.kernels.grouping_sums import SumsKernel
 from penstock.kernels.memory import MemoryRunner
 from penstock.kernels.port import Kernel
 from unit.kernels import cutting
-from unit.kernels.changing import Epoch, Row, Running, Table, epochs, plain
+from unit.kernels.changing import Epoch, Row, Running, Table, epochs, many_epochs, plain
 from unit.kernels.cutting import AGGREGATES, OTHERS, Agg, aggregated, few_hashes, otherwise
 
 SCHEMA = pa.schema([("id", pa.int64()), ("g", pa.float64()), *cutting.SCHEMA])
@@ -102,6 +102,15 @@ def test_sums_are_taken_back_whatever_the_changes_and_the_cut(cut: Any, by: Any,
 @given(cut=epochs(rows), by=BY, key=KEY, fanout=FANOUT)
 def test_every_aggregate_is_that_of_the_rows_that_are_there(cut: Any, by: Any, key: Any, fanout: int) -> None:
     hold(Case(by, EVERY, key), cut, fanout)
+
+
+@pytest.mark.parametrize("aggregates", [SUMS, EVERY], ids=["sums", "rows"])
+def test_what_went_stays_away_however_runs_are_merged(aggregates: Any) -> None:
+    def row(rng: random.Random) -> Row:
+        return {"g": 1.0, "k": rng.choice((None, "a", "b")), "v": rng.randrange(3), "x": 0.5, "s": None, TIME: rng.randrange(2)}
+
+    for seed in range(12):
+        hold(Case(("k",), aggregates, ("id",) if seed % 3 else ()), many_epochs(random.Random(seed), 40, row), 2 + seed % 2)
 
 
 @settings(max_examples=40)

@@ -19,7 +19,7 @@ from penstock.kernels import current, table_join_sides
 from penstock.kernels.families import kernel_of
 from penstock.kernels.memory import MemoryRunner
 from penstock.kernels.port import Kernel
-from unit.kernels.changing import Epoch, Row, Running, Table, epochs, plain, told
+from unit.kernels.changing import Epoch, Row, Running, Table, epochs, many_epochs, plain, told
 from unit.kernels.cutting import few_hashes
 
 HOWS = ("inner", "left", "right", "full", "semi", "anti")
@@ -97,6 +97,20 @@ FANOUT = st.sampled_from((2, 3, 8))
 @given(cut=epochs(lefts, rights), keys=KEYS, fanout=FANOUT)
 def test_any_changes_in_any_cut_fold_to_the_join_of_the_tables_as_they_are(how: str, cut: Any, keys: Any, fanout: int) -> None:
     hold(Case(how, keys), cut, fanout)
+
+
+@pytest.mark.parametrize("how", HOWS)
+def test_what_went_stays_away_however_runs_are_merged(how: str) -> None:
+    def row(rng: random.Random, name: str) -> Row:
+        return {
+            "ref": rng.choice((None, 1.0, 2.0, 3.0)),
+            name: rng.choice(({"v": "x", "w": 1}[name], None)),
+            TIME: rng.randrange(2),
+        }
+
+    for seed in range(12):
+        cut = many_epochs(random.Random(seed), 40, lambda rng: row(rng, "v"), lambda rng: row(rng, "w"))
+        hold(Case(how, ((), ()) if seed % 3 == 0 else (("id",), ("id",))), cut, 2 + seed % 2)
 
 
 @pytest.mark.parametrize("how", HOWS)
