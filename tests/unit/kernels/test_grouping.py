@@ -262,3 +262,11 @@ def some_edits(rng: random.Random) -> list[Any]:
         return words | {"g": 0.0, "v": rng.choice((None, 1, 2, 5)), "x": rng.random(), TIME: 0}
 
     return [(rng.randrange(12), rng.choice((None, row(), row()))) for _ in range(rng.randrange(8))]
+
+
+@pytest.mark.parametrize("aggregates", [N_AND_TOTAL, N_AND_HIGH])
+def test_a_group_that_is_nan_is_found_again(aggregates: Any) -> None:
+    runner = MemoryRunner(Case(("g",), aggregates).kernel())
+    runner.epoch([[changes((Op.INSERT, {"id": 1, "g": math.nan}))]], [0])
+    ran = runner.epoch([[changes((Op.INSERT, {"id": 2, "g": -math.nan}))]], [0])
+    assert [(r[OP], r["n"]) for r in ran.rows.to_pylist()] == [(Op.UPDATE_BEFORE, 1), (Op.UPDATE_AFTER, 2)]
