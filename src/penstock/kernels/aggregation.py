@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from penstock.kernels.aggregates import Aggregate, kept_for, result
 from penstock.kernels.parts import Partial, carry, folding
-from penstock.kernels.tables import column, stored
+from penstock.kernels.tables import column, plain, stored
 
 Longs = npt.NDArray[np.int64]
 
@@ -97,3 +97,15 @@ def frame_of(table: pa.Table) -> pl.DataFrame:
     frame = pl.from_arrow(table, rechunk=False)
     assert isinstance(frame, pl.DataFrame)
     return frame
+
+
+def joinable(rows: pa.Table, key: Sequence[str], *others: str) -> pl.DataFrame:
+    """Rows to be joined by these columns: -0.0 is 0.0, and doubles stand there by their bits, for Polars does not take NaN for NaN
+    where one side is a single row."""
+    names = {name: _bits(plain(column(rows, name))) for name in key}
+    return frame_of(pa.table(names | {name: column(rows, name) for name in others}))
+
+
+def _bits(values: pa.Array) -> pa.Array:
+    bits = {pa.float64(): pa.int64(), pa.float32(): pa.int32()}.get(values.type)
+    return values.view(bits) if bits else values

@@ -12,9 +12,9 @@ import polars as pl
 import pyarrow as pa
 
 from penstock.core.change import HASH, OP, Op
-from penstock.kernels.aggregation import frame_of
+from penstock.kernels.aggregation import frame_of, joinable
 from penstock.kernels.probe import spread
-from penstock.kernels.tables import column, numbers, plain
+from penstock.kernels.tables import numbers
 
 SENT = "sent"
 GONE = "__gone"  # bool, in the table "sent" alone
@@ -125,22 +125,12 @@ def differences(sent: pa.Table, wanted: pa.Table, key: Sequence[str], values: Se
 
 def _matched(sent: pa.Table, wanted: pa.Table, key: Sequence[str]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """For each wanted row its number and that of the sent row with its key, or -1."""
-    mine, theirs = _names(wanted, key).with_row_index(_NEW), _names(sent, key).with_row_index(_OLD)
+    mine, theirs = joinable(wanted, key).with_row_index(_NEW), joinable(sent, key).with_row_index(_OLD)
     pairs = mine.join(theirs, on=list(key), how="left", nulls_equal=True)
     return (
         pairs[_OLD].cast(pl.Int64).fill_null(-1).to_numpy(),
         pairs[_NEW].cast(pl.Int64).to_numpy(),
     )
-
-
-def _names(rows: pa.Table, key: Sequence[str]) -> pl.DataFrame:
-    """The key with doubles by their bits: joined to a single row, Polars does not take NaN for NaN."""
-    return frame_of(pa.table({name: _bits(plain(column(rows, name))) for name in key}))
-
-
-def _bits(values: pa.Array) -> pa.Array:
-    t = values.type
-    return values.view(pa.int64() if t == pa.float64() else pa.int32()) if t in (pa.float64(), pa.float32()) else values
 
 
 def _equal(

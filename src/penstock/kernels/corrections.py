@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from penstock.core.change import POSITION
 from penstock.core.position import position_text
-from penstock.kernels.aggregation import frame_of
+from penstock.kernels.aggregation import joinable
 from penstock.kernels.tables import column, numbers
 
 LATE = "__late"  # late rows folded in
@@ -29,16 +29,13 @@ def none(partials: pa.Table) -> pa.Table:
 
 def told(partials: pa.Table, rows: pa.Table, keys: Sequence[str], starts: npt.NDArray[np.int64], start: str) -> pa.Table:
     """Partial results of late rows, with their number and positions. keys and start: what both are grouped by."""
-    frame = frame_of(rows.select([*keys, POSITION])).with_columns(pl.Series(start, starts))
-    plain = [pl.col(name) + 0.0 for name in keys if frame[name].dtype.is_float()]
     groups = (
-        frame.with_columns(*plain)
+        joinable(rows, keys, POSITION)
+        .with_columns(pl.Series(start, starts))
         .group_by(*keys, start)
         .agg(pl.len().cast(pl.Int64).alias(LATE), pl.col(POSITION).sort().head(_MOST).alias(CAUSE))
     )
-    matched = frame_of(partials.select([*keys, start])).join(
-        groups, on=[*keys, start], how="left", nulls_equal=True, maintain_order="left"
-    )
+    matched = joinable(partials, keys, start).join(groups, on=[*keys, start], how="left", nulls_equal=True, maintain_order="left")
     found = matched.to_arrow(compat_level=pl.CompatLevel.oldest())
     return partials.append_column(FIELDS[0], found[LATE].cast(pa.int64())).append_column(
         FIELDS[1], found[CAUSE].cast(FIELDS[1].type)
@@ -54,7 +51,7 @@ def revisions(sent: pa.Table | None, wanted: pa.Table, key: Sequence[str]) -> np
     """The revision of each wanted row as it was last sent; -1 where it was not."""
     if sent is None:
         return np.full(wanted.num_rows, -1)
-    names, known = frame_of(wanted.select(list(key))), frame_of(sent.select([*key, "revision"]))
+    names, known = joinable(wanted, key), joinable(sent, key, "revision")
     joined = names.join(known, on=list(key), how="left", nulls_equal=True, maintain_order="left")
     return joined["revision"].fill_null(-1).to_numpy()
 

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
 
-from penstock.kernels.aggregation import frame_of
+from penstock.kernels.aggregation import joinable
 from penstock.kernels.changes import GONE, SENT, net_changes, newest, newest_of_all, touched
 from penstock.kernels.corrections import revisions
 from penstock.kernels.port import Changes, State
@@ -64,13 +64,14 @@ class Filed:
 
     def _to_compare(self, sent: pa.Table, wanted: pa.Table, there: pa.Table) -> pa.Table:
         """Without what is there, but not wanted."""
-        names, key = frame_of(sent.select(self._key)).with_row_index(_ROW), self._key
-        idle = frame_of(there.select(key)).join(frame_of(wanted.select(key)), on=key, how="anti", nulls_equal=True)
+        key = self._key
+        names = joinable(sent, key).with_row_index(_ROW)
+        idle = joinable(there, key).join(joinable(wanted, key), on=key, how="anti", nulls_equal=True)
         return sent.take(names.join(idle, on=key, how="anti", nulls_equal=True)[_ROW].to_arrow())
 
     def _moved(self, sent: pa.Table, there: pa.Table, run: pa.Table) -> list[pa.Table]:
         """What was sent of sessions that end elsewhere now: gone where it was, and (unless sent anew) to be found where it is."""
-        names, ends = frame_of(sent.select([*self._key, END])).with_row_index(_ROW), frame_of(there.select([*self._key, END]))
+        names, ends = joinable(sent, self._key, END).with_row_index(_ROW), joinable(there, self._key, END)
         moved = names.join(ends.rename({END: _NOW}), on=self._key, how="inner", nulls_equal=True).filter(
             pl.col(END) != pl.col(_NOW)
         )
@@ -78,7 +79,7 @@ class Filed:
             return []
         away = self._slots(moved[END].to_numpy()) != self._slots(moved[_NOW].to_numpy())
         left = _marked(sent.take(moved.filter(away)[_ROW].to_arrow()), gone=True)
-        anew = frame_of(run.filter(pa.array(~run[GONE].to_numpy())).select(self._key))
+        anew = joinable(run.filter(pa.array(~run[GONE].to_numpy())), self._key)
         as_sent = moved.join(anew, on=self._key, how="anti", nulls_equal=True)
         found = _marked(sent.take(as_sent[_ROW].to_arrow()), gone=False)
         found = found.set_column(found.column_names.index(END), END, pa.array(as_sent[_NOW].to_numpy()))

@@ -12,7 +12,7 @@ import pyarrow as pa
 from penstock.core.change import HASH, OP, POSITION, TIME, WATERMARK, Op
 from penstock.core.hashing import hash64
 from penstock.core.time import NEVER
-from penstock.kernels.aggregation import frame_of
+from penstock.kernels.aggregation import frame_of, joinable
 from penstock.kernels.changes import GONE, net_changes, newest_of_all, touched
 from penstock.kernels.keyed import in_order, key_numbers
 from penstock.kernels.port import Changes, Prepared, State, Stepped
@@ -89,9 +89,8 @@ class LatestKernel:
         """What held until now for the keys that have a new version."""
         if not old.num_rows:
             return old
-        mine = frame_of(old.select(self._by)).with_row_index("__i")
-        theirs = frame_of(fresh.select(self._by))
-        return old.take(mine.join(theirs, on=self._by, how="semi", nulls_equal=True)["__i"].to_arrow())
+        mine = joinable(old, self._by).with_row_index("__i")
+        return old.take(mine.join(joinable(fresh, self._by), on=self._by, how="semi", nulls_equal=True)["__i"].to_arrow())
 
     def _sent(self, rows: pa.Table) -> pa.Table:
         """Rows as they travel, with HASH and what `net_changes` wants to know of them."""

@@ -15,7 +15,7 @@ import pyarrow as pa
 from penstock.core.change import HASH
 from penstock.kernels import corrections
 from penstock.kernels.aggregates import Aggregate
-from penstock.kernels.aggregation import frame_of
+from penstock.kernels.aggregation import joinable
 from penstock.kernels.changes import SENT, among, net_changes, newest, newest_of_all, touched
 from penstock.kernels.judging import Verdicts
 from penstock.kernels.layouts import Layout
@@ -174,8 +174,8 @@ class PaneKernel(WindowKernel):
         return corrections.spread(told, corrected)
 
     def _told_causes(self, wanted: pa.Table, sent: pa.Table | None, new: pa.Table) -> pa.Array:
-        fresh = frame_of(new.filter(new[IS_APART]).select([*self._key, corrections.CAUSE]))
-        came = frame_of(wanted.select(self._key)).join(fresh, on=self._key, how="left", nulls_equal=True, maintain_order="left")
+        fresh = joinable(new.filter(new[IS_APART]), self._key, corrections.CAUSE)
+        came = joinable(wanted, self._key).join(fresh, on=self._key, how="left", nulls_equal=True, maintain_order="left")
         positions = came[corrections.CAUSE].to_arrow(compat_level=pl.CompatLevel.oldest())
         return corrections.causes(wanted, corrections.revisions(sent, wanted, self._key), positions)
 
@@ -204,6 +204,6 @@ class PaneKernel(WindowKernel):
 
 def _those_of(sent: pa.Table, wanted: pa.Table, key: list[str]) -> pa.Table:
     """The sent rows whose key is wanted: a window that was sent stays sent."""
-    mine = frame_of(sent.select(key)).with_row_index("__i")
-    kept = mine.join(frame_of(wanted.select(key)), on=key, how="semi", nulls_equal=True, maintain_order="left")["__i"]
+    mine = joinable(sent, key).with_row_index("__i")
+    kept = mine.join(joinable(wanted, key), on=key, how="semi", nulls_equal=True, maintain_order="left")["__i"]
     return sent.take(kept.to_arrow())

@@ -18,7 +18,7 @@ import polars as pl
 import pyarrow as pa
 
 from penstock.core.change import HASH
-from penstock.kernels.aggregation import frame_of
+from penstock.kernels.aggregation import frame_of, joinable
 from penstock.kernels.changes import among, touched
 from penstock.kernels.fragments import LAST, Fragments, Sessions, whole
 from penstock.kernels.port import Changes, State
@@ -171,7 +171,7 @@ class SessionState:
         if not runs:
             return None
         key = [*self._fragments.by, HASH]
-        mine, over = frame_of(fragments.select([*key, LAST])), frame_of(self._last_over(runs))
+        mine, over = joinable(fragments, key, LAST), joinable(self._last_over(runs), key, END)
         joined = mine.join(over, on=key, how="left", nulls_equal=True, maintain_order="left")
         return joined.select(pl.col(END).is_null() | (pl.col(LAST) >= pl.col(END))).to_series().to_numpy()
 

@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from penstock.core.position import Position
 from penstock.core.schema import Schema
-from penstock.core.time import FOREVER, duration, instant, micros
+from penstock.core.time import FOREVER, duration, instant, micros, moment
 from penstock.engine.assemble import letter_topic, targets
 from penstock.engine.driver import Driver, Means, Report
 from penstock.engine.lookups import forget
@@ -142,10 +142,12 @@ class FlowTest:
         return [receipt.position for receipt in receipts if receipt.position]
 
     def _received(self, topic: str, row: Mapping[str, Any]) -> Any:
-        """When a row came in, where the clocks of its devices are set right by a column that says so."""
+        """When a row came in: as a column says by which the clocks of devices are set right, or as an envelope does."""
         definition = self._source(topic).definition
         assert isinstance(definition, Source)
-        return row.get(definition.clock.received or "") if definition.clock else None
+        if definition.clock:
+            return row.get(definition.clock.received or "")
+        return _committed(row) if definition.versions else None
 
     def mark(self, topic: str, time: str | datetime | None = None, partition: int | None = None) -> None:
         """A producer's mark: rows from here on are judged with a watermark of at least `time` (None: the end of input)."""
@@ -313,6 +315,14 @@ def _rows(batch: pa.RecordBatch, names: Sequence[str]) -> Iterable[dict[str, Any
 
 def _static(source: Source) -> bool:
     return source.versions is not None and source.versions.static is not None
+
+
+def _committed(row: Mapping[str, Any]) -> datetime | None:
+    """When a database took a change, as Debezium tells it."""
+    envelope = row.get("payload", row)
+    source = envelope.get("source") if isinstance(envelope, Mapping) else None
+    known = source.get("ts_ms") if isinstance(source, Mapping) else None
+    return moment(known * 1000) if isinstance(known, int) else None
 
 
 def _with_checks(plan: Plan) -> Plan:

@@ -11,6 +11,7 @@ from fractions import Fraction
 from typing import Any, NamedTuple
 
 import pyarrow as pa
+import pytest
 
 from penstock.core.change import POSITION, TIME, WATERMARK
 from penstock.core.position import Position
@@ -22,6 +23,7 @@ from penstock.kernels.port import Kernel
 SCHEMA = pa.schema([("k", pa.string()), ("v", pa.int64()), ("x", pa.float64()), ("s", pa.string())])
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 Order = tuple[int, bytes]
+_EVERY_RUN = 3
 
 
 class Row(NamedTuple):
@@ -64,6 +66,11 @@ class Outcome:
     late: list[bytes] = field(default_factory=list)
     fates: Counter[str] = field(default_factory=Counter)
     frontier: int = NEVER
+
+
+def blocks(count: int) -> list[Any]:
+    """Numbers of blocks of seeds: a few for every run, all of them for the long one."""
+    return [n if n < _EVERY_RUN else pytest.param(n, marks=pytest.mark.long) for n in range(count)]
 
 
 def a_log(rng: random.Random, keys: tuple[str | None, ...] = ("a", "a", "b", "c", None)) -> Log:

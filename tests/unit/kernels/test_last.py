@@ -15,7 +15,7 @@ from penstock.kernels import last
 from penstock.kernels.families import kernel_of
 from penstock.kernels.last import LastKernel, shown_rows
 from penstock.kernels.memory import MemoryRunner
-from unit.kernels.cutting import SCHEMA, Log, Outcome, Row, a_log, counted, few_hashes, in_one_epoch, run_anyhow, table
+from unit.kernels.cutting import SCHEMA, Log, Outcome, Row, a_log, blocks, counted, few_hashes, in_one_epoch, run_anyhow, table
 
 
 def kernel(size: int, width: int = 2, factor: int = 2) -> LastKernel:
@@ -46,7 +46,7 @@ def folded(out: Outcome) -> list[dict[str, Any]]:
     return list(rows.values())
 
 
-@pytest.mark.parametrize("block", range(10))
+@pytest.mark.parametrize("block", blocks(10))
 def test_any_cut_shows_the_rows_of_the_last_so_long(block: int) -> None:
     for seed in range(block * 60, block * 60 + 60):
         rng = random.Random(seed)

@@ -15,7 +15,7 @@ from penstock.kernels.families import kernel_of
 from penstock.kernels.latest import LatestKernel
 from penstock.kernels.memory import MemoryRunner
 from penstock.kernels.port import Prepared
-from unit.kernels.cutting import SCHEMA, Log, Row, a_log, counted, few_hashes, in_one_epoch, run_anyhow, table
+from unit.kernels.cutting import SCHEMA, Log, Row, a_log, blocks, counted, few_hashes, in_one_epoch, run_anyhow, table
 from unit.kernels.sending import folded
 
 
@@ -43,7 +43,7 @@ def current(log: Log, order: str | None = None, *, by_position: bool = False) ->
     ]
 
 
-@pytest.mark.parametrize("block", range(8))
+@pytest.mark.parametrize("block", blocks(8))
 def test_any_cut_shows_the_newest_version_of_each_key(block: int) -> None:
     for seed in range(block * 60, block * 60 + 60):
         rng = random.Random(seed)
@@ -109,6 +109,16 @@ def test_a_delete_of_a_row_that_is_not_there_is_remembered() -> None:
     runner = MemoryRunner(Deleting(plan.Latest(("k",)), SCHEMA))
     for given in [(5, None, 0), (4, 2, 1)]:
         assert runner.epoch([[table([version(*given)])]], [NEVER]).rows.num_rows == 0
+
+
+def test_a_key_that_is_nan_is_one_key() -> None:
+    schema = pa.schema([("x", pa.float64()), ("v", pa.int64())])
+    runner = MemoryRunner(LatestKernel(plan.Latest(("x",)), schema))
+    sent = []
+    for t, x in enumerate((float("nan"), -float("nan"), 0.0, -0.0)):
+        rows = table([version(t, t, t)._replace(x=x)]).select(["x", "v", TIME, WATERMARK, POSITION])
+        sent.append([Op(r[OP]).name for r in runner.epoch([[rows]], [NEVER]).rows.to_pylist()])
+    assert sent == [["INSERT"], ["UPDATE_BEFORE", "UPDATE_AFTER"]] * 2
 
 
 def test_of_many_versions_of_a_key_one_travels() -> None:

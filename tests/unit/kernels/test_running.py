@@ -25,6 +25,7 @@ from unit.kernels.cutting import (
     Row,
     a_log,
     aggregated,
+    blocks,
     counted,
     few_hashes,
     in_one_epoch,
@@ -103,7 +104,7 @@ def a_lively_log(rng: random.Random) -> Log:
     return Log([rows], [marks])
 
 
-@pytest.mark.parametrize("block", range(5))
+@pytest.mark.parametrize("block", blocks(5))
 def test_any_cut_shows_every_key_over_all_its_rows(block: int) -> None:
     for seed in range(block * 50, block * 50 + 50):
         rng = random.Random(seed)
@@ -111,7 +112,7 @@ def test_any_cut_shows_every_key_over_all_its_rows(block: int) -> None:
         hold(a_log(rng), running, kernel(running), rng, seed)
 
 
-@pytest.mark.parametrize("block", range(6))
+@pytest.mark.parametrize("block", blocks(6))
 def test_any_cut_shows_a_key_that_is_kept_since_it_was_last_silent(block: int) -> None:
     for seed in range(block * 50, block * 50 + 50):
         rng = random.Random(seed)

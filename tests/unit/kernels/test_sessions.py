@@ -28,6 +28,7 @@ from unit.kernels.cutting import (
     Row,
     a_log,
     aggregated,
+    blocks,
     counted,
     few_hashes,
     in_one_epoch,
@@ -148,7 +149,7 @@ def hold(log: Log, session: Session, rng: random.Random, seed: int, made: Any) -
     assert Counter(out.late) == Counter(once.late) == refused, seed
 
 
-@pytest.mark.parametrize("block", range(10))
+@pytest.mark.parametrize("block", blocks(10))
 def test_any_cut_gives_the_sessions_of_the_definition(block: int) -> None:
     for seed in range(block * 60, block * 60 + 60):
         rng = random.Random(seed)
@@ -169,7 +170,7 @@ class Ticking:
         return self._inner.step(replace(state, clock=(0, self._rng.choice((0, 10)))), rows, frontiers)
 
 
-@pytest.mark.parametrize("block", range(5))
+@pytest.mark.parametrize("block", blocks(5))
 def test_what_is_shown_early_ends_as_the_definition_has_it(block: int) -> None:
     for seed in range(block * 40, block * 40 + 40):
         rng = random.Random(seed)

@@ -32,6 +32,7 @@ from unit.kernels.cutting import (
     Row,
     a_log,
     aggregated,
+    blocks,
     counted,
     diverted,
     fates_of,
@@ -90,7 +91,7 @@ def check(seed: int, aggregates: tuple[Agg, ...] = AGGREGATES, tell: Tell = aggr
         assert diverted(log, late) == Counter(out.late), seed
 
 
-@pytest.mark.parametrize("block", range(10))
+@pytest.mark.parametrize("block", blocks(10))
 def test_any_cut_gives_each_row_what_lies_behind_it(block: int) -> None:
     for seed in range(block * 30, block * 30 + 30):
         check(seed)
