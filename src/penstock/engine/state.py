@@ -20,6 +20,7 @@ from penstock.storage.sealed import read_sealed, write_sealed
 
 CARRIED = "carried.arrow"  # how files end that only the epoch itself needs: rows for Spark SQL and the next segment
 FAN = 8  # runs of one level that are merged into one of the next
+_SMALL = 1 << 16  # rows; a run of fewer begins on level 0, one of less than eight times as many on level 1, …
 
 
 class Merging(Protocol):
@@ -132,7 +133,10 @@ class _Run:
 def apply_changes(
     kernel: Merging, storage: Storage, writer: StateWriter, refs: Sequence[RunRef], bucket: int, step: str, changes: Changes
 ) -> list[RunRef]:
-    """The runs that stay; what is new is given to the writer. Eight runs of a level become one of the next."""
+    """The runs that stay; what is new is given to the writer. Eight runs of a level become one of the next.
+
+    A large run begins on a level of its size, and takes in the smaller ones: so that few small runs never rewrite it, and runs of
+    lower levels are always the newer ones."""
     kept: dict[tuple[str, int], list[RunRef]] = defaultdict(list)
     for ref in refs:
         kept[ref.table, ref.slot].append(ref)
@@ -141,7 +145,10 @@ def apply_changes(
     for place, rows in changes.add.items():
         if place in changes.drop or not rows.num_rows:
             continue
-        level, pieces = 0, [rows]
+        level = _level(rows)
+        smaller = [r for r in kept[place] if r.level < level]  # they are all newer than what lies above
+        kept[place] = [r for r in kept[place] if r.level >= level]
+        pieces = [*(read_run(storage, r) for r in smaller), rows]
         while len(same := [r for r in kept[place] if r.level == level]) >= FAN - 1:
             kept[place] = [r for r in kept[place] if r.level != level]
             pieces = [*(read_run(storage, r) for r in same), *pieces]
@@ -149,6 +156,13 @@ def apply_changes(
         merged = kernel.merge(place[0], pieces) if len(pieces) > 1 else rows
         writer.add(step, bucket, *place, level, merged)
     return [ref for refs in kept.values() for ref in refs]
+
+
+def _level(rows: pa.Table) -> int:
+    level, many = 0, _SMALL
+    while rows.num_rows >= many:
+        level, many = level + 1, many * FAN
+    return level
 
 
 def rebucket(storage: Storage, writer: StateWriter, refs: Iterable[RunRef], step: str, bucket: int, buckets: int) -> None:

@@ -18,6 +18,8 @@ def table_join(at: At, left: Known, right: Known, on: Sequence[str], how: plan.H
     on = meeting_columns(on, left, right, at, doing)
     names = () if how in ("semi", "anti") else right_names(on, left, right, at)
     key = output_key(on, how, left.view_key, right.view_key, names)
+    if how == "full" and key == on and not (_never_null(left) and _never_null(right)):
+        key = ()  # a row without partner of either side may have null there: the two are told apart by their positions
     schema = left.schema if how in ("semi", "anti") else joined_schema(on, names, left.schema, right.schema, how)
     clash = f"select other names on one side before the join, e.g. {right.label}.select(…)"
     at.new_columns(schema.names, doing, hint=clash)
@@ -43,3 +45,10 @@ def output_key(on: Sequence[str], how: str, left: Sequence[str], right: Sequence
     if set(left) <= set(on) and how in ("inner", "right"):
         return theirs
     return tuple(dict.fromkeys((*left, *theirs)))
+
+
+def _never_null(known: Known) -> bool:
+    """A table of a topic or a file: what has null in its key is a dead letter there, or an error."""
+    if known.inputs:
+        return isinstance(known.step.definition, plan.Where | plan.Select) and all(_never_null(above) for above in known.inputs)
+    return isinstance(known.step.definition, plan.Latest)

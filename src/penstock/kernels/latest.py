@@ -13,8 +13,9 @@ from penstock.core.change import HASH, OP, POSITION, TIME, WATERMARK, Op
 from penstock.core.hashing import hash64
 from penstock.core.time import NEVER
 from penstock.kernels.aggregation import frame_of, joinable
-from penstock.kernels.changes import GONE, net_changes, newest_of_all, touched
+from penstock.kernels.changes import GONE, net_changes, newest_of_all, once, touched
 from penstock.kernels.keyed import in_order, key_numbers
+from penstock.kernels.latest_pairs import Pairs, one_key_a_hash
 from penstock.kernels.port import Changes, Prepared, State, Stepped
 from penstock.kernels.tables import numbers, sorted_by_hash, travelling
 
@@ -30,7 +31,7 @@ class LatestKernel:
 
     def __init__(self, latest: "Definition", output_schema: pa.Schema) -> None:
         self._by = list(latest.by)
-        first = [latest.order] if latest.order else []
+        first = self._first = [latest.order] if latest.order else []
         self._order = [POSITION] if latest.by_position else [*first, TIME, POSITION]
         self._output = output_schema
         self._kept = [*dict.fromkeys([*output_schema.names, *self._by, *first]), TIME, POSITION]
@@ -46,15 +47,40 @@ class LatestKernel:
         new = rows[0]
         if new is None or not new.num_rows:
             return Stepped(travelling(self._output, (OP, pa.int8())).empty_table(), Changes())
-        known = touched(state.runs(CURRENT, 0), np.unique(numbers(new, HASH)))
+        known = touched(state.runs(CURRENT, 0), once(numbers(new, HASH)))
+        pairs = None if self._first else one_key_a_hash(known, new, self._by)
+        told, fresh = self._told(pairs) if pairs else self._compared(known, new)
+        changes = Changes({(CURRENT, 0): sorted_by_hash(fresh)}) if fresh.num_rows else Changes()
+        return Stepped(told.select(travelling(self._output, (OP, pa.int8())).names), changes)
+
+    def _told(self, pairs: Pairs) -> tuple[pa.Table, pa.Table]:
+        """The changes, and the versions that hold now."""
+        newer = pairs.newer(self._order)
+        was, is_ = pairs.known & ~_are_gone(pairs.old, pairs.at), ~_are_gone(pairs.new, None)
+        rows = np.flatnonzero(newer)
+        fresh = pairs.new if newer.all() else pairs.new.take(pa.array(rows))
+        parts = [
+            (pairs.old, pairs.at[newer & was & ~is_], Op.DELETE),
+            (pairs.old, pairs.at[newer & was & is_], Op.UPDATE_BEFORE),
+            (pairs.new, np.flatnonzero(newer & was & is_), Op.UPDATE_AFTER),
+            (pairs.new, np.flatnonzero(newer & ~was & is_), Op.INSERT),
+        ]
+        return pa.concat_tables([self._with_op(table.take(pa.array(some)), op) for table, some, op in parts]), fresh
+
+    def _compared(self, known: Sequence[pa.Table], new: pa.Table) -> tuple[pa.Table, pa.Table]:
+        """The same where keys share a hash, or a column says which version is newer."""
         old = newest_of_all(known, self._by) if known else new.slice(0, 0)
         both = pa.concat_tables([old, new])
         winners = self._winners(both)
         fresh = both.take(pa.array(winners[winners >= old.num_rows]))
         beaten = self._of_these_keys(old, fresh)
         out, _ = net_changes(self._sent(_live(beaten)), self._sent(_live(fresh)), self._by, [*self._output.names, TIME, POSITION])
-        changes = Changes({(CURRENT, 0): sorted_by_hash(fresh)}) if fresh.num_rows else Changes()
-        return Stepped(out.select(travelling(self._output, (OP, pa.int8())).names), changes)
+        return out, fresh
+
+    def _with_op(self, rows: pa.Table, op: Op) -> pa.Table:
+        columns = [*dict.fromkeys([*self._output.names, *self._by]), TIME, POSITION]
+        rows = rows.select(columns).append_column(WATERMARK, pa.array(np.full(rows.num_rows, NEVER)))
+        return rows.append_column(OP, pa.array(np.full(rows.num_rows, op, np.int8)))
 
     def merge(self, table: str, runs: Sequence[pa.Table]) -> pa.Table:
         return newest_of_all(runs, self._by)
@@ -117,6 +143,14 @@ def _gone(rows: pa.Table) -> npt.NDArray[np.bool_]:
     if OP not in rows.column_names:
         return np.zeros(rows.num_rows, np.bool_)
     return np.asarray(numbers(rows, OP) == Op.DELETE)
+
+
+def _are_gone(rows: pa.Table, at: npt.NDArray[np.int64] | None) -> npt.NDArray[np.bool_]:
+    """Which of the rows of these numbers are gone; a number below zero is any."""
+    gone: npt.NDArray[np.bool_] = rows[GONE].to_numpy()
+    if at is None:
+        return gone
+    return gone[at] if len(gone) else np.zeros(len(at), np.bool_)
 
 
 def _live(rows: pa.Table) -> pa.Table:

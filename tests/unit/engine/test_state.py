@@ -62,6 +62,39 @@ def test_runs_are_merged_eight_by_eight_level_by_level() -> None:
     assert kernel.merged == FAN, "seven times eight into one, and once all the way up"
 
 
+class Newest:
+    """A kernel whose newest run counts."""
+
+    def __init__(self) -> None:
+        self.rows = 0
+
+    def merge(self, table: str, runs: Sequence[pa.Table]) -> pa.Table:
+        newest: dict[int, int] = {}
+        for run in runs:
+            self.rows += run.num_rows
+            newest |= dict(zip(run[HASH].to_pylist(), run["n"].to_pylist(), strict=True))
+        return run_of(*newest.items())
+
+
+def test_a_large_run_is_not_rewritten_for_few_small_ones_and_newer_runs_stay_newer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(state, "_SMALL", 10)
+    rng = np.random.default_rng(3)
+    kernel, storage, refs, held = Newest(), MemoryStorage(), list[RunRef](), dict[int, int]()
+    sizes = [200, *[2] * 20, 30, *[2] * 9, 600, *[3] * 30]
+    for number, size in enumerate(sizes):
+        changed = {int(h): number for h in rng.choice(1000, size, replace=False)}
+        held |= changed
+        refs = epoch(kernel, storage, refs, number, Changes({PLACE: run_of(*changed.items())}))
+        runs = load_state(storage, refs, ()).runs("open", PLACE[1])
+        found: dict[int, int] = {}
+        for run in runs:
+            found |= dict(zip(run[HASH].to_pylist(), run["n"].to_pylist(), strict=True))
+        assert found == held
+        levels = [r.level for r in refs]
+        assert levels == sorted(levels, reverse=True), "what lies lower is newer"
+    assert kernel.rows < 1_500, "the large runs are taken in once by a larger one, and not for every eight small ones"
+
+
 def test_what_is_dropped_is_gone_and_an_addition_to_it_with_it() -> None:
     storage = MemoryStorage()
     refs = epoch(Sums(), storage, [], 0, Changes({PLACE: run_of((1, 1)), ("open", 120): run_of((2, 5))}))

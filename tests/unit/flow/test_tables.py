@@ -5,6 +5,7 @@ from datetime import timedelta
 import pytest
 
 from penstock.flow import plan
+from penstock.flow.aggregates import agg
 from penstock.flow.graph import FlowGraph
 from penstock.flow.topics import TopicFacts
 
@@ -183,6 +184,10 @@ class TestJoins:
         profiles = shop.flow.table("profiles", "user_id long, age int", key="user_id")
         assert self.key(shop, users.join(profiles, on="user_id", how=how)) == ("user_id",)
 
+    def test_groups_may_be_null_on_either_side_of_a_full_join(self, shop, users, accounts):
+        counts = [t.group_by("name").agg(**{n: agg.count()}) for t, n in ((users, "users"), (accounts, "accounts"))]
+        assert self.key(shop, counts[0].join(counts[1], on="name", how="full")) == ()
+
     def test_many_with_many_are_named_by_both(self, shop, users, accounts):
         assert self.key(shop, accounts.join(users, on="name")) == ("account_id", "users_user_id")
 
@@ -203,8 +208,6 @@ class TestJoins:
         assert refused().startswith("cannot join users: its rows change")
 
     def test_joins_of_joins_and_groups_over_them(self, shop, users, accounts):
-        from penstock.flow.aggregates import agg
-
         joined = accounts.join(users, on="user_id").join(
             shop.flow.static([], "country string, vat double", key="country"), on="country"
         )
@@ -221,8 +224,6 @@ class TestJoins:
 
 
 def test_keep_is_for_streams(shop, users, refused):
-    from penstock.flow.aggregates import agg
-
     users.group_by("country", keep="1 day").agg(n=agg.count()).view("per_country")
     assert refused().startswith("cannot let keys of users go when they are silent")
 
