@@ -4,8 +4,8 @@
 
 BIN := .venv/bin
 ROOMS := core storage log kernels flow sinks views
-PARTS := tests/unit tests/contract tests/docs examples
-LAWS := tests/laws tests/faults
+PARTS := tests/unit tests/contract
+LAWS := tests/laws tests/faults tests/docs examples
 COVER := $(foreach room,$(ROOMS),--cov=penstock.$(room)) --cov-report=term:skip-covered --cov-fail-under=95
 
 help:  ## this list

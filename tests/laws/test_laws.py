@@ -54,9 +54,9 @@ BLOCK = dict.fromkeys(KERNELS, 250) | {
     "changing": 150,
     "session": 120,
     "changing-session": 130,
-    "running": 150,
-    "sliding": 150,
-    "count": 150,
+    "running": 230,
+    "sliding": 230,
+    "count": 230,
 }
 KERNELS_ALONE = OverKernels()
 

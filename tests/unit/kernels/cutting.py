@@ -23,7 +23,7 @@ from penstock.kernels.port import Kernel
 SCHEMA = pa.schema([("k", pa.string()), ("v", pa.int64()), ("x", pa.float64()), ("s", pa.string())])
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 Order = tuple[int, bytes]
-_EVERY_RUN = 3
+_EVERY_RUN = 1
 
 
 class Row(NamedTuple):

@@ -51,7 +51,7 @@ from unit.kernels.sending import folded
 
 
 @given(definitions(), some_epochs(), st.sampled_from([1, 2, 7]), st.sampled_from([2, 3, 8]))
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=120, deadline=None)
 def test_any_cut_gives_each_row_the_version_it_sees(definition: plan.Enrich, epochs: list[Epoch], width: int, fanout: int) -> None:
     holds(kernel(definition, width), definition, epochs, fanout)
 

@@ -92,13 +92,13 @@ def counted(rows: Any, left_out: set[str]) -> list[str]:
     return sorted(str(sorted((n, str(v)) for n, v in row.items() if n not in left_out)) for row in rows)
 
 
-@settings(max_examples=80)
+@settings(max_examples=30)
 @given(cut=epochs(rows), by=BY, key=KEY, fanout=FANOUT)
 def test_sums_are_taken_back_whatever_the_changes_and_the_cut(cut: Any, by: Any, key: Any, fanout: int) -> None:
     hold(Case(by, SUMS, key), cut, fanout)
 
 
-@settings(max_examples=80)
+@settings(max_examples=30)
 @given(cut=epochs(rows), by=BY, key=KEY, fanout=FANOUT)
 def test_every_aggregate_is_that_of_the_rows_that_are_there(cut: Any, by: Any, key: Any, fanout: int) -> None:
     hold(Case(by, EVERY, key), cut, fanout)
@@ -113,7 +113,7 @@ def test_what_went_stays_away_however_runs_are_merged(aggregates: Any) -> None:
         hold(Case(("k",), aggregates, ("id",) if seed % 3 else ()), many_epochs(random.Random(seed), 40, row), 2 + seed % 2)
 
 
-@settings(max_examples=40)
+@settings(max_examples=30)
 @given(
     cut=epochs(rows),
     aggregates=st.sampled_from((SUMS, EVERY)),
@@ -125,7 +125,7 @@ def test_halves_of_changes_count_as_what_they_are(cut: Any, aggregates: Any, hid
     hold(Case(("g",), aggregates, key), cut, fanout, hidden)
 
 
-@settings(max_examples=40)
+@settings(max_examples=30)
 @given(cut=epochs(rows), aggregates=st.sampled_from((SUMS, EVERY)), by=BY, key=KEY, fanout=FANOUT)
 def test_groups_and_names_that_share_a_hash_stay_apart(cut: Any, aggregates: Any, by: Any, key: Any, fanout: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
@@ -146,7 +146,7 @@ OVER_JOIN = {
 
 
 @pytest.mark.parametrize("kept", OVER_JOIN)
-@settings(max_examples=40)
+@settings(max_examples=30)
 @given(cut=epochs(lefts, rights), how=st.sampled_from(("inner", "left", "right", "full")), key=KEY, fanout=FANOUT)
 def test_groups_over_a_join_follow_it(kept: str, cut: Any, how: Any, key: Any, fanout: int) -> None:
     """key: whether rows of the join are named by columns or by their positions."""

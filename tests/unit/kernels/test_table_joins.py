@@ -93,7 +93,7 @@ FANOUT = st.sampled_from((2, 3, 8))
 
 
 @pytest.mark.parametrize("how", HOWS)
-@settings(max_examples=70)
+@settings(max_examples=40)
 @given(cut=epochs(lefts, rights), keys=KEYS, fanout=FANOUT)
 def test_any_changes_in_any_cut_fold_to_the_join_of_the_tables_as_they_are(how: str, cut: Any, keys: Any, fanout: int) -> None:
     hold(Case(how, keys), cut, fanout)
@@ -160,7 +160,7 @@ class Users(Table):
 
 
 @pytest.mark.parametrize("how", HOWS)
-@settings(max_examples=50)
+@settings(max_examples=25)
 @given(cut=epochs(referring, referred, names=4), fanout=FANOUT)
 def test_a_foreign_key_finds_the_row_it_refers_to_and_moves_with_it(how: str, cut: Any, fanout: int) -> None:
     case = Foreign(how)
@@ -171,7 +171,7 @@ def test_a_foreign_key_finds_the_row_it_refers_to_and_moves_with_it(how: str, cu
         assert running.shown == case.expected(left.shown(), right.shown())
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(cut=epochs(lefts, rights, rights), hows=st.tuples(st.sampled_from(HOWS[:4]), st.sampled_from(HOWS[:4])), fanout=FANOUT)
 def test_joins_chain(cut: Any, hows: Any, fanout: int) -> None:
     """The join of a join: three tables of which every change comes through both."""
