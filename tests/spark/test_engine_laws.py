@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from laws import over_engine
+from laws import engine_flows, over_engine
 from laws.cases import Case
 from laws.law import Outcome, check
 from laws.over_engine import One, OverEngine, PartlySeenLog, Run
@@ -74,7 +74,8 @@ class InTasks(One):
 
 @pytest.fixture(autouse=True, scope="module")
 def _functions_travel() -> None:
-    travels_whole(over_engine)  # tasks cannot import it
+    for module in (engine_flows, over_engine):
+        travels_whole(module)  # tasks cannot import it
 
 
 PLANS = ("tumbling", "join-left", "window-over-join", "late-window", "where-topic-window")
