@@ -100,14 +100,15 @@ def _columns(topic: Topic, time: str | None) -> list[str] | None:
 
 
 def _plausible(topic: Topic, chunk: Chunk, time: str | None) -> Times:
-    times = _times(topic, chunk.rows, time)
-    if times is None:
-        return np.full(chunk.frame.count, chunk.frame.appended)
-    return times[times <= chunk.frame.appended + micros(topic.spec.future)]
+    found = _times(topic, chunk.rows, time)
+    if found is None:
+        return chunk.appended
+    known, times = found
+    return times[times <= chunk.appended[known] + micros(topic.spec.future)]
 
 
-def _times(topic: Topic, rows: pa.RecordBatch, time: str | None) -> Times | None:
-    """Event times of the rows that have one; None: it is their append time."""
+def _times(topic: Topic, rows: pa.RecordBatch, time: str | None) -> tuple[npt.NDArray[np.bool_], Times] | None:
+    """Which rows have an event time, and those; None: it is their append time."""
     if time in rows.schema.names:
         column = rows.column(time)
     elif topic.spec.time == time:
@@ -115,5 +116,14 @@ def _times(topic: Topic, rows: pa.RecordBatch, time: str | None) -> Times | None
             return None
         column = rows.column(EVENT_TIME)
     else:
-        column = decode_json(rows.column(VALUE), Schema.of(f"`{time}` timestamp")).table.column(time)
+        decoded = decode_json(rows.column(VALUE), Schema.of(f"`{time}` timestamp"))
+        fits = np.zeros(rows.num_rows, bool)
+        fits[decoded.kept] = True
+        column = decoded.table.column(time)
+        fits[decoded.kept[column.is_null().to_numpy(zero_copy_only=False)]] = False
+        return fits, _numbers(column)
+    return column.is_valid().to_numpy(zero_copy_only=False), _numbers(column)
+
+
+def _numbers(column: pa.Array | pa.ChunkedArray) -> Times:
     return np.asarray(column.drop_null().cast(pa.int64()).to_numpy(zero_copy_only=False))

@@ -176,7 +176,7 @@ class Driver:
         self.means.fail("after_sweep")
         seconds = time.perf_counter() - started
         keep_record(self.means.storage, decision, seconds, timing.seconds, opened.behind)
-        return Report(self.plan.flow, decision, opened.rows, seconds, timing.seconds, opened.behind, _lag(opened))
+        return Report(self.plan.flow, decision, decision.rows, seconds, timing.seconds, opened.behind, _lag(opened))
 
     def _decided(self, opened: Opened, timing: Timing) -> Decision:
         """Runs the epoch; one that Spark has torn is run again as if it had never been."""

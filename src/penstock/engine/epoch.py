@@ -152,7 +152,7 @@ def _decision(setting: Setting, opened: Opened, last: Decision | None, state: tu
         state=(*(r for r in state if (r.step, r.bucket) not in touched), *result.runs),
         staged=tuple(result.staged),
         fates={step: dict(counts) for step, counts in fates.items()},
-        rows=opened.rows,
+        rows=sum(result.fates[source]["in"] for source in setting.program.sources if source in result.fates),
         answered=answered,
     )
 

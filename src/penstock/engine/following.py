@@ -113,7 +113,7 @@ def _before(topic: Topic, spec: SourceSpec, partition: int, start: int, clocks: 
     if spec.headers or start <= first:
         return NEVER
     if spec.append:
-        return max(frame.appended for frame in topic.frames(partition, start - 1, start) if frame.count)
+        return max((frame.appended for frame in topic.frames(partition, start - 1, start) if frame.count), default=NEVER)
     for piece in read(topic, spec, Range(spec.step, partition, first, start, NEVER, NEVER), clocks):
         time = piece.time
     return time

@@ -47,6 +47,7 @@ class Opened:
 
     @property
     def rows(self) -> int:
+        """How many there are at most: offsets may have gaps."""
         return sum(r.stop - r.start for r in self.ranges)
 
 

@@ -28,6 +28,7 @@ _SHIFT = 44
 _IMPLAUSIBLE = "its time lies too far beyond its append time, or outside the years 1 to 9999"
 _CLOCK = "its time, set right, lies too far from its append time: the clock of its device cannot be explained"
 _DELETE = "a delete: a stream takes rows that stay; flow.table reads the topic with its deletes"
+_BACK = 1_000  # offsets within which the record before another is looked for
 PIECE = 1_000_000  # rows that are taken through the first level at once
 
 Times = npt.NDArray[np.int64]
@@ -95,7 +96,9 @@ def _record_before(topic: Topic, spec: SourceSpec, span: Range, chunk: Chunk) ->
     base = chunk.frame.base
     if not spec.raw or base <= topic.ends()[span.partition].first or chunk.rows.column(VALUE)[0].as_py() is not None:
         return None
-    return _last_record(next(iter(topic.read(span.partition, base - 1, base, _physical(spec)))))
+    start = max(topic.ends()[span.partition].first, base - _BACK)  # what lies between may be compacted away
+    before = [c for c in topic.read(span.partition, start, base, _physical(spec)) if c.offsets[0] < base]
+    return _last_record(before[-1]) if before else None
 
 
 def _last_record(chunk: Chunk) -> pa.Table:
@@ -153,14 +156,10 @@ def _read_piece(
 
 def _gathered(chunks: list[Chunk]) -> tuple[pa.Table, Times, Times]:
     """The chunks as one table, with the offset and append time of every row."""
-    frames = [c.frame for c in chunks]
     alike = all(c.rows.schema == chunks[0].rows.schema for c in chunks)
     batches = [c.rows for c in chunks]
     table = pa.Table.from_batches(batches) if alike else _promoted(batches)
-    counts = [f.count for f in frames]
-    bases = np.repeat(np.array([f.base for f in frames], np.int64) - np.cumsum([0, *counts[:-1]]), counts)
-    appended = np.repeat(np.array([f.appended for f in frames], np.int64), counts)
-    return table, bases + np.arange(len(bases)), appended
+    return table, np.concatenate([c.offsets for c in chunks]), np.concatenate([c.appended for c in chunks])
 
 
 def _promoted(batches: Sequence[pa.RecordBatch]) -> pa.Table:

@@ -6,7 +6,7 @@ notices when the file has changed.
 
 import hashlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -30,6 +30,8 @@ class _Content:
 
 class StaticTopic:
     """The rows of a static table as a topic that can only be read. What is behind the path is read when it is asked for."""
+
+    headers = True
 
     def __init__(self, name: str, static: Static, schema: Schema, key: tuple[str, ...]) -> None:
         self._static, self._key = static, key
@@ -58,6 +60,9 @@ class StaticTopic:
 
     def ends(self) -> dict[int, End]:
         return {0: End(0, self._content().batch.num_rows, FIRST, FIRST, NEVER)}
+
+    def senders(self, partition: int) -> Mapping[str, Sender]:
+        return {}
 
     def _content(self) -> _Content:
         path, schema = self._static.path, self.spec.schema

@@ -105,9 +105,9 @@ def _records(program: Program, topic: Topic, spec: SourceSpec, piece: Piece, jud
     kinds = _kinds(program, spec, piece, judge)
     if not len(times):
         return []
-    frames = [f for f in topic.frames(piece.partition, int(piece.offsets[0]), int(piece.offsets[-1]) + 1) if f.count]
-    bases = np.array([f.base for f in frames])
-    appended = np.array([f.appended for f in frames])[np.searchsorted(bases, piece.offsets, "right") - 1]
+    chunks = list(topic.read(piece.partition, int(piece.offsets[0]), int(piece.offsets[-1]) + 1, columns=[]))
+    stored = np.concatenate([c.offsets for c in chunks])
+    appended = np.concatenate([c.appended for c in chunks])[np.searchsorted(stored, piece.offsets)]
     columns = (piece.offsets, times, appended, at, after)
     return [Item(kind, *values) for kind, *values in zip(kinds, *(c.tolist() for c in columns), strict=True)]
 

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,7 +17,7 @@ from penstock.engine.program import DEAD, LATE
 from penstock.errors import NotFound
 from penstock.log.codec import encode_json
 from penstock.log.deletes import DELETE
-from penstock.log.port import KEY, OPS, VALUE, Log, Topic
+from penstock.log.port import KEY, OPS, VALUE, End, Log, Topic
 from penstock.log.rows import deletes_of
 
 
@@ -50,9 +51,17 @@ def find(topic: Topic, where: Position) -> tuple[dict[str, Any], int]:
     if not 0 <= where.offset < end.next:
         last = f"its last record is {where.topic}/{where.partition}@{end.next - 1}" if end.next else "the partition is empty"
         raise NotFound(f"there is no record {where} yet", last)
+    if where.offset < end.first:
+        raise _removed(where, end)
     for chunk in topic.read(where.partition, where.offset, where.offset + 1):
-        return _shown(topic, chunk.rows.slice(where.offset - chunk.frame.base, 1)), chunk.frame.appended
-    raise NotFound(f"record {where} was removed from the log", f"the oldest one still there is {end.first}")
+        at = int(np.searchsorted(chunk.offsets, where.offset))
+        if at < chunk.rows.num_rows and chunk.offsets[at] == where.offset:
+            return _shown(topic, chunk.rows.slice(at, 1)), int(chunk.appended[at])
+    raise _removed(where, end)
+
+
+def _removed(where: Position, end: End) -> NotFound:
+    return NotFound(f"record {where} is not in the log any more", f"the oldest one still there is {end.first}")
 
 
 def _shown(topic: Topic, row: pa.RecordBatch) -> dict[str, Any]:
@@ -96,7 +105,7 @@ def letters(log: Log, flow: str, kind: str, where: Position) -> Iterator[dict[st
             rows = chunk.rows
             same = pc.and_(pc.equal(rows["topic"], where.topic), pc.equal(rows["partition"], where.partition))
             for i in pc.indices_nonzero(pc.fill_null(pc.and_(same, pc.equal(rows["offset"], where.offset)), False)).to_pylist():
-                yield rows.slice(i, 1).to_pylist()[0] | {"letter": str(Position(name, partition, chunk.frame.base + i))}
+                yield rows.slice(i, 1).to_pylist()[0] | {"letter": str(Position(name, partition, int(chunk.offsets[i])))}
 
 
 def told_by_letters(log: Log, decisions: Decisions, topic: Topic, where: Position) -> Story:

@@ -71,14 +71,15 @@ def to_batch(rows: Sequence[Mapping[str, Any]], schema: Schema) -> tuple[pa.Reco
     return batches[0] if batches else pa.RecordBatch.from_pylist([], schema.arrow), decoded.rejected
 
 
-def event_times(batch: pa.RecordBatch, spec: TopicSpec, appended: int) -> npt.NDArray[np.int64]:
-    """The event time of each row of a stored batch, in microseconds; the append time where the row has none."""
+def event_times(batch: pa.RecordBatch, spec: TopicSpec, appended: npt.NDArray[np.int64] | int) -> npt.NDArray[np.int64]:
+    """The event time of each row of a stored batch, in microseconds; the append time (of all, or of each) where it has none."""
     names = batch.schema.names
     name = EVENT_TIME if EVENT_TIME in names else spec.time if spec.schema and spec.time in names else None
     if name is None:
-        return np.full(batch.num_rows, appended, np.int64)
+        return np.broadcast_to(np.asarray(appended, np.int64), batch.num_rows)
     times = batch.column(name).cast(pa.int64())
-    return np.asarray(times.fill_null(appended).to_numpy(zero_copy_only=False), np.int64)
+    own = np.asarray(times.fill_null(0).to_numpy(zero_copy_only=False), np.int64)
+    return np.where(times.is_null().to_numpy(zero_copy_only=False), appended, own) if times.null_count else own
 
 
 def parse_objects(texts: Sequence[bytes | str | None], refused: Reasons) -> list[dict[str, Any]]:

@@ -161,17 +161,17 @@ def _chunks(topic: Topic, partition: int, wanted: _Range, columns: Sequence[str]
 
 def _logical(spec: TopicSpec, partition: int, chunk: Chunk, wanted: _Range) -> pa.Table:
     """The rows of a frame that are wanted, with the names that people read."""
-    frame, rows, names = chunk.frame, chunk.rows, output_names(spec)
+    rows, names = chunk.rows, output_names(spec)
     count, there = rows.num_rows, rows.schema.names
-    times = event_times(rows, spec, frame.appended)
-    offsets = np.arange(frame.base, frame.base + count, dtype=np.int64)
+    times = event_times(rows, spec, chunk.appended)
+    offsets = chunk.offsets
     columns = {name: rows.column(name) for name in there if name not in _SYSTEM}
     columns |= {
         names[PARTITION]: pa.array(np.full(count, partition, np.int32)),
         names[OFFSET]: pa.array(offsets),
         names[KEY_OUT]: rows.column(KEY) if KEY in there else pa.nulls(count, pa.binary()),
         names[TIME_OUT]: pa.array(times).cast(TIMESTAMP),
-        names[APPEND_TIME]: pa.array(np.full(count, frame.appended, np.int64)).cast(TIMESTAMP),
+        names[APPEND_TIME]: pa.array(chunk.appended).cast(TIMESTAMP),
         names[HEADERS_OUT]: rows.column(HEADERS) if HEADERS in there else pa.nulls(count, _HEADERS_TYPE),
         names[OP_OUT]: _ops(rows, spec),
     }

@@ -2,7 +2,7 @@
 
 import secrets
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import pyarrow as pa
@@ -32,6 +32,8 @@ class _Partition:
 
 class MemoryTopic:
     """One topic of a MemoryLog."""
+
+    headers = True
 
     def __init__(self, spec: TopicSpec, clock: Clock) -> None:
         self._spec, self._clock = spec, clock
@@ -89,6 +91,10 @@ class MemoryTopic:
     def ends(self) -> dict[int, End]:
         with self._guard:
             return {p: self._partition(p).tail.end(0) for p in range(self._spec.partitions)}
+
+    def senders(self, partition: int) -> Mapping[str, Sender]:
+        with self._guard:
+            return self._partition(partition).producers.last()
 
     def grow(self, schema: Schema) -> None:
         """Adds a version of the schema."""

@@ -1,10 +1,12 @@
 """What a log is: topics, partitions, frames of rows, marks, idempotent producers."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Literal, NamedTuple, Protocol
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.core.schema import Schema
@@ -20,6 +22,8 @@ HEADERS = "__headers"  # map<string, binary>; left out where there are none
 EVENT_TIME = "__time"  # timestamp: event time; only where the topic's time is not a column of the batch
 ORIGIN = "__pos"  # binary: the position a flow gave the row; only in topics written by a flow
 WATERMARK = "__w"  # int64, null = never late: W(r) of a row not yet judged; only in topics written by a flow
+OFFSET = "__offset"  # int64: offset of each row, only in what is read, and only where they are not base, base + 1, …
+APPENDED = "__appended"  # int64: append time of each row, only in what is read, and only where they have several
 
 
 @dataclass(frozen=True)
@@ -69,10 +73,11 @@ class Frame:
     mark_before: int  # greatest mark before it
     sender: Sender | None = None
     where: tuple[int, int, int] = field(default=(0, 0, 0), compare=False)  # segment, position, length: the adapter's own
+    gap: int = 0  # offsets between base and end that hold no row: compacted away, or used by the broker itself
 
     @property
     def end(self) -> int:
-        return self.base + self.count
+        return self.base + self.count + self.gap
 
     def touches(self, start: int, stop: int | None) -> bool:
         """It holds an offset in [start, stop); or, without rows, it stands at start, at stop or between."""
@@ -94,6 +99,20 @@ class Chunk(NamedTuple):
 
     frame: Frame
     rows: pa.RecordBatch
+
+    @property
+    def offsets(self) -> npt.NDArray[np.int64]:
+        """The offset of each row."""
+        if OFFSET in self.rows.schema.names:
+            return np.asarray(self.rows.column(OFFSET).to_numpy(), np.int64)
+        return np.arange(self.frame.base, self.frame.base + self.frame.count, dtype=np.int64)
+
+    @property
+    def appended(self) -> npt.NDArray[np.int64]:
+        """The append time of each row."""
+        if APPENDED in self.rows.schema.names:
+            return np.asarray(self.rows.column(APPENDED).to_numpy(), np.int64)
+        return np.full(self.frame.count, self.frame.appended, np.int64)
 
 
 class End(NamedTuple):
@@ -117,6 +136,12 @@ class Topic(Protocol):
         """Made when the topic was created: delete and create gives another one."""
         ...
 
+    @property
+    def headers(self) -> bool:
+        """Whether `frames` tells times and marks without a look at the rows. Where not, it only cuts ranges into pieces whose
+        times are NEVER, and what `read` gives tells them: a chunk ends where a mark stands, and knows the marks read before it."""
+        ...
+
     def append(self, partition: int, rows: pa.RecordBatch | None, *, mark: int = NEVER, sender: Sender | None = None) -> Appended:
         """Adds one frame of rows and, behind them, a mark: all or nothing. Returns once it is as durable as the topic says.
 
@@ -126,18 +151,23 @@ class Topic(Protocol):
 
     def frames(self, partition: int, start: int = 0, stop: int | None = None) -> Sequence[Frame]:
         """The headers of the frames that hold any offset in [start, stop) (None: to the end), and of the frames without rows
-        (marks) that stand at start, at stop or between."""
+        (marks) that stand at start, at stop or between. OffsetGone where start was removed."""
         ...
 
     def read(
         self, partition: int, start: int = 0, stop: int | None = None, columns: Sequence[str] | None = None
     ) -> Iterator[Chunk]:
         """The whole frames that hold offsets from start to stop, checked against their CRC. Frames without rows are left
-        out. columns: only these (and system columns, where they are there). Columns added to the schema later are null."""
+        out. columns: only these (and system columns, where they are there). Columns added to the schema later are null.
+        OffsetGone where start was removed. Offsets may have gaps: ask the chunk for them."""
         ...
 
     def ends(self) -> dict[int, End]:
         """First and next offset of every partition."""
+        ...
+
+    def senders(self, partition: int) -> Mapping[str, Sender]:
+        """The last stamp of every producer that the partition remembers, by its id."""
         ...
 
 

@@ -67,6 +67,10 @@ class Producers:
         for frame in frames:
             self.remember(frame)
 
+    def last(self) -> dict[str, Sender]:
+        """The last stamp of each."""
+        return {id: Sender(id, seen.epoch, seen.sequence) for id, seen in self._seen.items()}
+
     def copy(self) -> "Producers":
         return Producers.decode(self.encode())
 

@@ -38,6 +38,11 @@ class PartitionReader:
         self._list(names)
         self._segments[-1].extend(ack.length)
 
+    @property
+    def names(self) -> list[SegmentName]:
+        with self._guard:
+            return [segment.name for segment in self._segments]
+
     def end(self) -> End:
         with self._guard:
             tail = self._segments[-1].tail() if self._segments else Tail()

@@ -11,7 +11,7 @@ from penstock.core.change import Op
 from penstock.core.schema import TIMESTAMP, Schema, type_text
 from penstock.core.time import FIRST, FOREVER, LAST, NEVER, duration_text, micros, text
 from penstock.errors import BadInput, BadRow, BadSchema, BadTime
-from penstock.log.port import EVENT_TIME, HEADERS, KEY, OPS, ORIGIN, VALUE, WATERMARK, TopicSpec
+from penstock.log.port import APPENDED, EVENT_TIME, HEADERS, KEY, OFFSET, OPS, ORIGIN, VALUE, WATERMARK, TopicSpec
 from penstock.log.sizes import row_sizes
 
 # Their order is their order in a stored batch and that of the bits in a frame's header.
@@ -22,7 +22,10 @@ SYSTEM = (
     pa.field(ORIGIN, pa.binary()),
     pa.field(WATERMARK, pa.int64()),
     pa.field(OPS, pa.int8()),
+    pa.field(OFFSET, pa.int64()),
+    pa.field(APPENDED, pa.int64()),
 )
+_GIVEN_BY_THE_LOG = (OFFSET, APPENDED)
 _SYSTEM_NAMES = tuple(f.name for f in SYSTEM)
 _RAW = pa.schema([pa.field(VALUE, pa.binary())])
 _LEFT_OUT_IF_NULL = (KEY, HEADERS, OPS)
@@ -160,6 +163,8 @@ def _refuse_unknown(spec: TopicSpec, batch: pa.RecordBatch, user: pa.Schema) -> 
     for name in names:
         if name not in user.names and name not in _SYSTEM_NAMES:
             raise BadSchema(f"topic {spec.name} has no column {name!r}", f"its columns are {', '.join(user.names)}")
+        if name in _GIVEN_BY_THE_LOG:
+            raise BadSchema(f"the column {name!r} is the log's own: no producer can give it", f"topic {spec.name}")
         if name in (ORIGIN, WATERMARK) and not spec.writer:
             raise BadSchema(f"only a topic written by a flow has the column {name!r}", f"topic {spec.name}")
     if OPS in names:

@@ -22,6 +22,16 @@ def read_senders(place: Place, names: list[SegmentName], ack: Ack) -> Producers:
     return producers
 
 
+def senders_of(place: Place, reader: PartitionReader) -> Producers:
+    """The producers at the end of a partition, as far as the reader has taken it in."""
+    names = reader.names
+    kept = _kept(place, names[-1]) if len(names) > 1 else None
+    producers = kept or Producers()
+    if names:
+        producers.remember_all(reader.frames(names[-1 if kept else 0].base, None))
+    return producers
+
+
 def write_senders(place: Place, name: SegmentName, producers: Producers) -> None:
     data = producers.encode()
     place.storage.remove(place.senders(name))  # a roll that was interrupted may have left an older one

@@ -2,7 +2,7 @@
 
 import os
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import pyarrow as pa
@@ -17,6 +17,7 @@ from penstock.log.producers import check_sender
 from penstock.log.reader import PartitionReader
 from penstock.log.rows import RowCheck, Rows, check_sizes, check_something
 from penstock.log.segment import Segment, damage
+from penstock.log.senders import senders_of
 from penstock.log.settle import cut_bytes
 from penstock.log.store import TopicStore
 from penstock.log.writer import PartitionWriter, Request
@@ -27,6 +28,8 @@ _MOST_OPEN = 256  # topics kept open by a process
 
 class FileTopic:
     """A topic in a directory. Cheap to open, safe for several threads and processes, picklable."""
+
+    headers = True
 
     def __init__(self, store: TopicStore, clock: Clock, segment_size: int) -> None:
         self._store, self._clock, self._segment_size = store, clock, segment_size
@@ -81,6 +84,9 @@ class FileTopic:
 
     def ends(self) -> dict[int, End]:
         return {p: self._reader(p).end() for p in range(self._spec.partitions)}
+
+    def senders(self, partition: int) -> Mapping[str, Sender]:
+        return senders_of(self._place(partition), self._reader(partition)).last()
 
     def describe(self) -> dict[str, object]:
         """What an operator wants to know beside the settings."""

@@ -106,13 +106,6 @@ def survey(topic: Topic, producer: str, incarnation: str) -> Survey:
 
 
 def _last_sender(topic: Topic, partition: int, prefix: str) -> Sender | None:
-    """The stamp on the producer's last frame, looking backwards in growing steps."""
-    end, reach = topic.ends()[partition], 64
-    while True:
-        start = max(end.first, end.next - reach)
-        for frame in reversed(topic.frames(partition, start)):
-            if frame.sender and frame.sender.id.startswith(prefix):
-                return frame.sender
-        if start == end.first:
-            return None
-        reach *= 16
+    """The last stamp of the producer; of several lives of it, that of the one whose generation is greatest."""
+    own = [sender for id, sender in topic.senders(partition).items() if id.startswith(prefix)]
+    return max(own, key=lambda sender: (sender.epoch, sender.sequence), default=None)

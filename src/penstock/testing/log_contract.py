@@ -14,7 +14,7 @@ import pytest
 from penstock.core.schema import TIMESTAMP, Schema
 from penstock.core.time import FOREVER, LAST, NEVER, FixedClock
 from penstock.errors import AlreadyThere, BadInput, BadName, BadRow, BadSchema, BadTime, NotFound
-from penstock.log.port import EVENT_TIME, HEADERS, KEY, ORIGIN, WATERMARK, Appended, Log, Topic, TopicSpec
+from penstock.log.port import APPENDED, EVENT_TIME, HEADERS, KEY, OFFSET, ORIGIN, WATERMARK, Appended, Log, Topic, TopicSpec
 from penstock.testing.log_deletes_contract import DeleteContract
 from penstock.testing.log_samples import DAY, NOW, RAW, SCHEMA, SECOND, TYPED, raw, typed, values
 from penstock.testing.log_senders_contract import SenderContract
@@ -198,6 +198,20 @@ class LogContract(SenderContract, DeleteContract, ABC):
         for more in ({ORIGIN: pa.array([b"x"])}, {WATERMARK: pa.array([1])}, {EVENT_TIME: pa.array([NOW], TIMESTAMP)}):
             with pytest.raises(BadSchema):
                 topic.append(0, typed([1], **more))
+
+    def test_offsets_and_append_times_are_the_logs_own(self, topic: Topic) -> None:
+        for more in ({OFFSET: pa.array([7])}, {APPENDED: pa.array([NOW])}):
+            with pytest.raises(BadSchema, match="the log's own"):
+                topic.append(0, typed([1], **more))
+        assert topic.ends()[0].next == 0
+
+    def test_a_chunk_tells_offset_and_append_time_of_every_row(self, topic: Topic, clock: FixedClock) -> None:
+        topic.append(0, typed([1, 2]))
+        clock.set(NOW + SECOND)
+        topic.append(0, typed([3]))
+        chunks = list(topic.read(0))
+        assert [c.offsets.tolist() for c in chunks] == [[0, 1], [2]]
+        assert [c.appended.tolist() for c in chunks] == [[NOW, NOW], [NOW + SECOND]]
 
     def test_a_topic_written_by_a_flow_takes_time_position_and_watermark(self, log: Log) -> None:
         topic = log.create(TopicSpec("t", schema=Schema.of("n long"), writer="flow"))

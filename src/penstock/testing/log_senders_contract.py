@@ -51,6 +51,17 @@ class SenderContract:
                 assert not topic.append(partition, typed([1]), sender=Sender(name, 0, 0)).duplicate
         assert [f.sender for f in topic.frames(1)] == [Sender("p", 0, 0), Sender("q", 0, 0)]
 
+    def test_the_last_stamp_of_every_producer_is_known(self, log: Log) -> None:
+        topic = log.create(TopicSpec("t", 2, SCHEMA, "at"))
+        assert topic.senders(0) == {}
+        for sequence in range(20):
+            topic.append(0, typed([sequence]), sender=Sender("p", 1, sequence))
+        topic.append(0, typed([1]), sender=Sender("q", 0, 7, gaps=True))
+        topic.append(0, None, mark=NOW, sender=Sender("q", 3, 0))
+        topic.append(0, typed([2]))
+        assert {id: last[:3] for id, last in topic.senders(0).items()} == {"p": ("p", 1, 19), "q": ("q", 3, 0)}
+        assert topic.senders(1) == {}
+
     def test_a_mark_alone_and_an_empty_batch_are_remembered_too(self, topic: Topic) -> None:
         topic.append(0, None, mark=NOW, sender=Sender("p", 0, 0))
         topic.append(0, typed([]), sender=Sender("p", 0, 1))
