@@ -188,14 +188,20 @@ def test_the_door_may_reach_the_engine_inside_a_method() -> None:
     assert not list(breaches(SOURCE / "__init__.py", ast.parse("def run():\n    from penstock.engine import loop")))
 
 
+def declared(lines: list[str]) -> set[str]:
+    return {re.split(r"[^\w-]", line)[0].replace("-", "_") for line in lines}
+
+
 def test_every_third_party_import_is_a_declared_dependency() -> None:
     project = tomllib.loads((SOURCE.parents[1] / "pyproject.toml").read_text())["project"]
-    declared = {re.split(r"[^\w-]", line)[0] for line in project["dependencies"]} | {"penstock", "py4j"}  # py4j is part of PySpark
+    always = declared(project["dependencies"]) | {"penstock", "py4j"}  # py4j is part of PySpark
+    later = set[str]().union(*(declared(lines) for extra, lines in project["optional-dependencies"].items() if extra != "dev"))
     only_in_tests = {"pytest"}
     for path in files():
-        known = declared | (only_in_tests if room_of(path) == "testing" else set())
-        used = {module.split(".")[0] for module, _, _ in imports(ast.parse(path.read_text()))}
-        assert used - sys.stdlib_module_names <= known, name_of(path)
+        known = always | (only_in_tests if room_of(path) == "testing" else set()) | sys.stdlib_module_names
+        for module, early, line in imports(ast.parse(path.read_text())):
+            allowed = known if early else known | later  # what an extra brings is loaded where it is used
+            assert module.split(".")[0] in allowed, f"{name_of(path)}:{line}"
 
 
 def test_no_room_but_the_engine_loads_spark() -> None:

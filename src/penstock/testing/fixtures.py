@@ -1,5 +1,6 @@
 """Pytest fixtures that come with the package."""
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
@@ -8,6 +9,7 @@ import pytest
 
 if TYPE_CHECKING:
     from penstock.testing.driver import FlowTest
+    from penstock.testing.kafka_broker import KafkaBroker
 
 
 @pytest.fixture
@@ -21,3 +23,25 @@ def flow_test() -> "Iterator[Callable[..., FlowTest]]":
             return stack.enter_context(FlowTest(flow, **how))
 
         yield start
+
+
+def missing(reason: str) -> None:
+    """Skips the test: a server cannot be had here. With PENSTOCK_REQUIRE set, as in CI, that is a failure."""
+    if os.environ.get("PENSTOCK_REQUIRE"):
+        pytest.fail(reason)
+    pytest.skip(reason)
+
+
+@pytest.fixture(scope="session")
+def kafka_broker(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[KafkaBroker]":
+    """A real Kafka broker, started once for all tests of this process; tests keep apart by the names of their topics."""
+    from penstock.testing.jars import NotToBeHad
+    from penstock.testing.kafka_broker import KafkaBroker
+
+    broker = KafkaBroker(tmp_path_factory.mktemp("kafka"))
+    try:
+        broker.start()
+    except NotToBeHad as error:
+        missing(str(error))
+    yield broker
+    broker.stop()

@@ -1,0 +1,235 @@
+"""A real Kafka broker for tests: one node on loopback, its data in a directory of the test.
+
+    with KafkaBroker(tmp_path) as broker:
+        log = open_log(url=broker.url)
+
+It can be stopped, killed, frozen and started again with its data and under its address."""
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import threading
+import time
+from contextlib import suppress
+from importlib.util import find_spec
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from penstock.engine.java import find_java
+from penstock.errors import NoJava
+from penstock.testing.jars import NotToBeHad, fetched, once
+
+VERSION = "4.3.1"
+BROKER_JARS = (f"org.apache.kafka:kafka_2.13:{VERSION}", "org.apache.logging.log4j:log4j-slf4j-impl:2.25.4")
+CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qk"
+LIGHT = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+PATIENCE = 60.0
+ARCHIVE = "classes.jsa"
+_ATTEMPTS = 3
+
+# One node holds all internal topics; retention, compaction and time-outs of transactions are looked after several times a second.
+SETTINGS = """\
+process.roles=broker,controller
+node.id=1
+controller.quorum.voters=1@127.0.0.1:{controller}
+listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}
+advertised.listeners=PLAINTEXT://127.0.0.1:{port}
+controller.listener.names=CONTROLLER
+listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT
+inter.broker.listener.name=PLAINTEXT
+log.dirs={data}
+offsets.topic.replication.factor=1
+offsets.topic.num.partitions=1
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+transaction.state.log.num.partitions=1
+transaction.abort.timed.out.transaction.cleanup.interval.ms=200
+share.coordinator.state.topic.replication.factor=1
+share.coordinator.state.topic.min.isr=1
+share.coordinator.state.topic.num.partitions=1
+group.initial.rebalance.delay.ms=0
+auto.create.topics.enable=false
+log.initial.task.delay.ms=100
+log.retention.check.interval.ms=300
+log.cleaner.backoff.ms=300
+log.cleaner.dedupe.buffer.size=4194304
+broker.session.timeout.ms=1000
+broker.heartbeat.interval.ms=200
+"""
+
+
+class KafkaBroker:
+    """The broker of `place`. Started by `with`, or by `start()` and ended by `stop()`. NotToBeHad, with the reason, if there
+    is no Java, no client, no jars or no start."""
+
+    def __init__(self, place: Path, **settings: str) -> None:
+        self.place, self._settings = place, settings
+        self.port, self._controller = _free_ports(2)
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.stop()
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def url(self) -> str:
+        return f"kafka://{self.address}"
+
+    def start(self) -> None:
+        """Starts it, with the data it left behind, and waits until it answers. Under its first address from the second time on."""
+        if not find_spec("confluent_kafka"):
+            raise NotToBeHad("Kafka's client is not installed (pip install 'penstock[kafka]')")
+        self.start_as(_prepared())
+
+    def start_as(self, program: list[str]) -> None:
+        first = not (self.place / "data").exists()
+        for _ in range(_ATTEMPTS if first else 1):
+            self._lay_out(first)
+            self._launch(program)
+            if self._ready():
+                return
+            self.kill()
+            if first:  # somebody else may have taken a port meanwhile
+                self.port, self._controller = _free_ports(2)
+        raise NotToBeHad(f"the Kafka broker did not start: {self._last_words()}")
+
+    def stop(self) -> None:
+        """Ends it in an orderly way, and waits."""
+        self._end(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """SIGKILL, and waits."""
+        self._end(signal.SIGKILL)
+
+    def freeze(self) -> None:
+        """It stands still, its connections stay open."""
+        self._running().send_signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        self._running().send_signal(signal.SIGCONT)
+
+    def restart(self) -> None:
+        self.stop()
+        self.start()
+
+    def _running(self) -> "subprocess.Popen[bytes]":
+        if self.process is None:
+            raise NotToBeHad("the Kafka broker is not running")
+        return self.process
+
+    def _end(self, how: signal.Signals) -> None:
+        if self.process is None:
+            return
+        with suppress(ProcessLookupError):
+            self.process.send_signal(signal.SIGCONT)
+            self.process.send_signal(how)
+        try:
+            self.process.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        self.process = None
+
+    def _lay_out(self, first: bool) -> None:
+        data = self.place / "data"
+        if first:
+            shutil.rmtree(data, ignore_errors=True)
+            shutil.copytree(_template(), data)
+        text = SETTINGS.format(port=self.port, controller=self._controller, data=data)
+        more = "".join(f"{name.replace('_', '.')}={value}\n" for name, value in self._settings.items())
+        (self.place / "server.properties").write_text(text + more)
+
+    def _launch(self, arguments: list[str]) -> None:
+        command = [str(find_java().path), *LIGHT, *arguments, str(self.place / "server.properties")]
+        keeper = shutil.which("setpriv")  # where it is there, the broker does not outlive a test process that was killed
+        prefix = [keeper, "--pdeathsig", "TERM"] if keeper and threading.current_thread() is threading.main_thread() else []
+        with (self.place / "broker.log").open("ab") as log:
+            self.process = subprocess.Popen([*prefix, *command], stdout=log, stderr=log, stdin=subprocess.DEVNULL, cwd=self.place)
+
+    def _ready(self) -> bool:
+        """An open port is not enough: it is ready when its metadata names a broker."""
+        from confluent_kafka import KafkaException
+        from confluent_kafka.admin import AdminClient
+
+        deadline, moment = time.monotonic() + PATIENCE, threading.Event()
+        while time.monotonic() < deadline and self._running().poll() is None:
+            if _listens(self.port):
+                with suppress(KafkaException):
+                    options: dict[str, Any] = {"bootstrap.servers": self.address, "log_level": 0}
+                    if AdminClient(options).list_topics(timeout=2).brokers:
+                        return True
+            moment.wait(0.05)
+        return False
+
+    def _last_words(self) -> str:
+        lines = (self.place / "broker.log").read_text(errors="replace").splitlines()
+        return " / ".join(lines[-3:]) or "it said nothing"
+
+
+def _program(jars: Path) -> list[str]:
+    return ["-cp", os.pathsep.join(map(str, sorted(jars.glob("*.jar")))), "kafka.Kafka"]
+
+
+def _prepared() -> list[str]:
+    """The program, with the archive of its classes for this Java, which saves a second or two at each start."""
+    try:
+        java = find_java()
+    except NoJava as error:
+        raise NotToBeHad(str(error)) from error
+    program = _program(fetched(f"kafka-{VERSION}", *BROKER_JARS))
+    build = "".join(c if c.isalnum() else "-" for c in java.text)
+    archive = once(f"kafka-{VERSION}-java-{build}", lambda place: _rehearse(place, program)) / ARCHIVE
+    return [f"-XX:SharedArchiveFile={archive}", *program]
+
+
+def _rehearse(place: Path, program: list[str]) -> None:
+    """One broker that starts, answers and ends, and writes down its classes."""
+    broker = KafkaBroker(place)
+    broker.start_as([f"-XX:ArchiveClassesAtExit={place / ARCHIVE}", *program])
+    broker.stop()
+    shutil.rmtree(place / "data")
+
+
+def _template() -> Path:
+    """A formatted data directory."""
+    return once(f"kafka-{VERSION}-formatted", _format) / "data"
+
+
+def _format(place: Path) -> None:
+    jars = fetched(f"kafka-{VERSION}", *BROKER_JARS)
+    port, controller = _free_ports(2)
+    settings = place / "server.properties"
+    settings.write_text(SETTINGS.format(port=port, controller=controller, data=place / "data"))
+    program = ["-cp", f"{jars}/*", "kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(settings)]
+    done = subprocess.run([str(find_java().path), *LIGHT, *program], capture_output=True, text=True, timeout=PATIENCE, check=False)
+    if done.returncode:
+        raise NotToBeHad(f"Kafka's data directory cannot be formatted: {done.stdout[-300:]}{done.stderr[-300:]}")
+
+
+def _free_ports(count: int) -> list[int]:
+    sockets = [socket.socket() for _ in range(count)]
+    try:
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [int(each.getsockname()[1]) for each in sockets]
+    finally:
+        for each in sockets:
+            each.close()
+
+
+def _listens(port: int) -> bool:
+    try:
+        with socket.create_connection(("127.0.0.1", port), timeout=1):
+            return True
+    except OSError:
+        return False
