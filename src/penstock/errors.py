@@ -12,7 +12,8 @@
     ├── LogError            the log
     │   ├── Damaged             bytes on disk that are not what was written
     │   ├── DiskFull            no space; try again once there is
-    │   ├── Fenced              this writer was replaced, or its disk failed; make a new one
+    │   ├── Fenced              this writer or member was replaced, or its disk failed; make a new one
+    │   ├── InUse               members of a group are alive; stop them first
     │   ├── SequenceGap         a producer skipped a sequence number
     │   └── OffsetGone          retention removed what was asked for
     ├── StorageError        a file could not be written or read
@@ -101,6 +102,10 @@ class DiskFull(LogError):
 
 
 class Fenced(LogError):
+    pass
+
+
+class InUse(LogError):
     pass
 
 

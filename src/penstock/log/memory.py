@@ -13,6 +13,7 @@ from penstock.core.time import NEVER, Clock, SystemClock
 from penstock.errors import NotFound
 from penstock.log.decode import Decoder
 from penstock.log.frame import Layout
+from penstock.log.groups.memory import MemoryGroups
 from penstock.log.port import Appended, Chunk, End, Frame, Sender, TopicSpec
 from penstock.log.producers import Producers, check_sender
 from penstock.log.refusals import already_there, evolves, no_topic
@@ -119,6 +120,7 @@ class MemoryLog:
     def __init__(self, clock: Clock | None = None) -> None:
         self._clock = clock or SystemClock()
         self._topics: dict[str, MemoryTopic] = {}
+        self.groups = MemoryGroups(self._clock)
 
     def create(self, spec: TopicSpec) -> MemoryTopic:
         check_name(spec.name)

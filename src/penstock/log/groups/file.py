@@ -1,0 +1,91 @@
+"""The database file of groups: made whole or not at all, opened only if it is what it says."""
+
+import contextlib
+import os
+import sqlite3
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+from penstock.errors import Damaged, DiskFull, StorageError
+
+APPLICATION = 0x50454E47  # "PENG", in the file's header
+FORMAT = 1
+WAIT = 30  # seconds for the writer before us
+_TABLES = (
+    """CREATE TABLE groups (
+        name TEXT NOT NULL, topic TEXT NOT NULL, topic_id TEXT NOT NULL, generation INTEGER NOT NULL,
+        PRIMARY KEY (name, topic)) WITHOUT ROWID, STRICT""",
+    """CREATE TABLE members (
+        name TEXT NOT NULL, topic TEXT NOT NULL, id TEXT NOT NULL, label TEXT NOT NULL, seat INTEGER NOT NULL,
+        lease INTEGER NOT NULL, boot TEXT NOT NULL, renewed INTEGER NOT NULL,
+        PRIMARY KEY (name, topic, id)) WITHOUT ROWID, STRICT""",
+    """CREATE TABLE positions (
+        name TEXT NOT NULL, topic TEXT NOT NULL, partition INTEGER NOT NULL, next INTEGER NOT NULL, moved INTEGER NOT NULL,
+        owner TEXT, target TEXT, hand INTEGER, hand_since INTEGER,
+        PRIMARY KEY (name, topic, partition)) WITHOUT ROWID, STRICT""",
+)
+
+
+def connect(path: Path) -> sqlite3.Connection:
+    """Opens the file; makes it if it is not there."""
+    if not path.exists():
+        _create(path)
+    connection = sqlite3.connect(path, timeout=WAIT, isolation_level=None, check_same_thread=False)
+    try:
+        _check(connection, path)
+        connection.execute("PRAGMA synchronous = FULL")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _create(path: Path) -> None:
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    draft = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+    try:
+        os.close(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))  # for its owner alone
+        with contextlib.closing(sqlite3.connect(draft, isolation_level=None)) as connection:
+            for statement in (f"PRAGMA application_id = {APPLICATION}", f"PRAGMA user_version = {FORMAT}", *_TABLES):
+                connection.execute(statement)
+            connection.execute("PRAGMA journal_mode = WAL")
+        with contextlib.suppress(FileExistsError):  # somebody else was quicker
+            os.link(draft, path)
+        _sync_directory(path.parent)
+    finally:
+        for left in (draft, draft.with_name(draft.name + "-wal"), draft.with_name(draft.name + "-shm")):
+            left.unlink(missing_ok=True)
+
+
+def _sync_directory(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _check(connection: sqlite3.Connection, path: Path) -> None:
+    application, version = (connection.execute(f"PRAGMA {fact}").fetchone()[0] for fact in ("application_id", "user_version"))
+    if application != APPLICATION:
+        raise Damaged(f"{path.name} does not hold groups", str(path), hint="move it away; another program made it, or it is empty")
+    if version != FORMAT:
+        raise StorageError(f"groups have format {version}, this Penstock reads {FORMAT}", str(path), hint="use the newer version")
+
+
+@contextlib.contextmanager
+def refused(path: Path) -> Iterator[None]:
+    """Turns what SQLite and the file system say into one paragraph."""
+    try:
+        yield
+    except sqlite3.OperationalError as error:
+        text = str(error)
+        if "full" in text:
+            raise DiskFull("the disk is full: the groups did not change", str(path), hint="make room and try again") from error
+        hint = "a process that was stopped in the middle of a change may hold it" if "locked" in text else None
+        raise StorageError(f"the groups cannot be used: {text}", str(path), hint=hint) from error
+    except sqlite3.DatabaseError as error:
+        raise Damaged(f"the groups are damaged: {error}", str(path), hint="restore the file; it holds committed offsets") from error
+    except OSError as error:
+        raise StorageError(f"the groups cannot be used: {error.strerror or error}", str(path)) from error
