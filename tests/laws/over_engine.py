@@ -32,6 +32,7 @@ from penstock.log.memory import MemoryLog
 from penstock.log.port import EVENT_TIME, ORIGIN, End, Topic, TopicSpec
 from penstock.storage.local import LocalStorage
 
+from .blind import AFTER_A_MARK, BlindLog
 from .cases import Case, EpochCut, Node
 from .engine_flows import built, value
 from .law import Outcome, Output, Shown, encoded
@@ -62,7 +63,7 @@ class Partly:
 
 
 class PartlySeenLog:
-    def __init__(self, log: MemoryLog) -> None:
+    def __init__(self, log: Any) -> None:
         self.log = log
         self.seen: dict[str, set[int]] = {}
 
@@ -80,6 +81,7 @@ class OverEngine:
     the clock where a stream is read to its end; None: it does not follow the clock."""
 
     headers: bool = True
+    blind: bool = False  # the log has no headers at all, gaps in its offsets, and marks with offsets of their own
     crashes: bool = True
     delay: int | None = None
 
@@ -91,23 +93,24 @@ class OverEngine:
             shutil.rmtree(directory)
 
 
-def prepared(case: Case) -> Case:
-    """The case as a log can hold it: marks take no offset, and one that is refused at the door is left out."""
-    return replace(case, sources=[_prepared(s) for s in case.sources])
+def prepared(case: Case, marks: int = 0) -> Case:
+    """The case as a log can hold it: a mark takes that many offsets, and one that is refused at the door is left out."""
+    return replace(case, sources=[_prepared(s, marks) for s in case.sources])
 
 
-def _prepared(source: Source) -> Source:
+def _prepared(source: Source, marks: int) -> Source:
     partitions: list[list[Entry | Mark]] = []
     for p, entries in enumerate(source.partitions):
         kept: list[Entry | Mark] = []
-        rows = appended = 0
+        offset = appended = 0
         for e in entries:
             if isinstance(e, Mark):
                 if appended + source.future >= e.T:
                     kept.append(e)
+                    offset += marks
                 continue
-            kept.append(e._replace(pos=(source.name, p, rows)))
-            rows, appended = rows + 1, e.app
+            kept.append(e._replace(pos=(source.name, p, offset)))
+            offset, appended = offset + 1, e.app
         partitions.append(kept)
     return replace(source, partitions=partitions)
 
@@ -117,7 +120,7 @@ class Run:
         self.how, self.case, self.directory = how, case, directory
         self.rng = random.Random(f"engine {case.name} {case.seed}")
         self.clock = FixedClock(0)
-        self.log = PartlySeenLog(MemoryLog(self.clock))
+        self.log = PartlySeenLog(BlindLog(self.clock) if how.blind else MemoryLog(self.clock))
         for source in case.sources:
             self._fill(source)
         self.flows = [One(self, i, nodes) for i, nodes in enumerate(case.flows)]
@@ -260,7 +263,8 @@ class One:
         fates = last.fates if last else {}
         for source in self.run.case.sources if self.number == 0 else ():
             outcome.implausible[source.name] = fates.get(source.name, {}).get("implausible", 0)
-            outcome.marks[source.name] = [_by_entry(m, source) for m in self.marks.get(source.name, [])]
+            wide = AFTER_A_MARK if self.run.how.blind else 0
+            outcome.marks[source.name] = [_by_entry(m, source, wide) for m in self.marks.get(source.name, [])]
         for node in self.nodes:
             out = outcome.nodes[f"{self.number}/{node.name}"] = Output()
             if not isinstance(node.step, Slim | Union):
@@ -314,11 +318,14 @@ class One:
         return rows
 
 
-def _by_entry(mark: EngineMark, source: Source) -> EngineMark:
-    """Row offsets as places among entries: a mark stands before the row of that offset."""
-    entries = source.partitions[mark.partition]
-    places = [k for k, e in enumerate(entries) if isinstance(e, Entry)]
-    return mark._replace(offset=places[mark.offset] if mark.offset < len(places) else len(entries))
+def _by_entry(mark: EngineMark, source: Source, wide: int) -> EngineMark:
+    """An offset as a place among entries: a mark of the engine stands before the first entry of that offset or a later one."""
+    offset = 0
+    for place, entry in enumerate(source.partitions[mark.partition]):
+        if offset >= mark.offset and (wide or isinstance(entry, Entry)):
+            return mark._replace(offset=place)
+        offset += 1 if isinstance(entry, Entry) else wide
+    return mark._replace(offset=len(source.partitions[mark.partition]))
 
 
 def _schema(source: Source) -> Schema:

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from .blind import AFTER_A_MARK
 from .cases import PLANS, Case, make_case
 from .law import Broken, check
 from .over_engine import OverEngine, prepared
@@ -14,9 +15,9 @@ from .shrink import breaks, shrink
 FIRST = int(os.environ.get("PENSTOCK_LAW_SEED", "0"))
 
 
-def a_case(name: str, seed: int) -> Case:
+def a_case(name: str, seed: int, blind: bool = False) -> Case:
     """A case as a log can hold it, with the aggregates that the flows here have."""
-    case = prepared(make_case(name, seed))
+    case = prepared(make_case(name, seed), AFTER_A_MARK if blind else 0)
     flows = [
         [n._replace(step=replace(n.step, every_aggregate=False)) if isinstance(n.step, Window) else n for n in f]
         for f in case.flows
@@ -26,7 +27,7 @@ def a_case(name: str, seed: int) -> Case:
 
 def law_holds(name: str, seeds: range, engine: OverEngine) -> None:
     for seed in seeds:
-        case = a_case(name, seed)
+        case = a_case(name, seed, engine.blind)
         try:
             check(case, engine)
         except Broken:
@@ -45,6 +46,16 @@ def test_the_engine_gives_what_the_specification_says(name: str, headers: bool) 
 @pytest.mark.parametrize("name", ["tumbling", "join-left", "join-full", "late-window", "where-topic-window"])
 def test_the_engine_gives_it_where_time_follows_the_clock(name: str, delay: int, headers: bool) -> None:
     law_holds(name, range(FIRST, FIRST + 6), OverEngine(headers, delay=delay))
+
+
+@pytest.mark.parametrize("name", PLANS)
+def test_the_engine_gives_it_over_a_log_without_headers_and_with_gaps(name: str) -> None:
+    law_holds(name, range(FIRST, FIRST + 8), OverEngine(blind=True))
+
+
+@pytest.mark.parametrize("name", ["tumbling", "join-full", "late-window", "where-topic-window"])
+def test_the_engine_gives_it_there_where_time_follows_the_clock(name: str) -> None:
+    law_holds(name, range(FIRST, FIRST + 4), OverEngine(blind=True, delay=4))
 
 
 def test_a_partition_first_seen_gets_its_mark_although_nothing_else_happens() -> None:

@@ -51,7 +51,7 @@ class PartitionState:
 
     next: int  # the offset to read next
     watermark: int = NEVER  # known of W at `next`: never more than it is
-    floor: int = NEVER  # the greatest of the engine's own marks
+    floor: int = NEVER  # the greatest of the engine's own marks; where the log has no headers, of all marks read
     time: int = NEVER  # greatest plausible event time read (only where frame headers cannot say)
 
 

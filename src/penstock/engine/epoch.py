@@ -145,7 +145,7 @@ def _decision(setting: Setting, opened: Opened, last: Decision | None, state: tu
         clock=opened.clock,
         fingerprint=setting.program.fingerprint(),
         buckets=setting.buckets,
-        sources=learned(opened, setting.program, result.times),
+        sources=learned(opened, setting.program, result.times, result.marks),
         ranges=_ranges(opened),
         marks=(*opened.marks, *marks_on_tables(setting.program, opened, last, answered)),
         frontiers=dict(opened.frontiers),

@@ -73,11 +73,13 @@ def marks_of(decisions: Decisions) -> list[EngineMark]:
 def pieces(topic: Topic, spec: SourceSpec, partition: int, start: int, stop: int, marks: Iterable[EngineMark]) -> Iterator[Piece]:
     """The rows from start to stop, a large piece at a time."""
     mine = [m for m in marks if (m.source, m.partition, m.step) == (spec.step, partition, "")]
-    frames = [(f.base, f.mark_before) for f in topic.frames(partition, start, stop) if f.count]
+    frames = _producers_marks(topic, spec, partition, start, stop)
     bare = replace(spec, lateness=None if spec.lateness is None else 0)
     clocks = DeviceClocks(spec.clock) if spec.clock else None
     span = Range(spec.step, partition, start, stop, NEVER, _before(topic, bare, partition, start, clocks))
     for piece in read(topic, bare, span, clocks):
+        if piece.rows is None:
+            continue
         rows, n = piece.rows, piece.rows.num_rows
         known = numbers(rows, WATERMARK)
         offsets = rows[ADDRESS].to_numpy() & ((1 << _SHIFT) - 1) if ADDRESS in rows.column_names else np.arange(n)
@@ -87,6 +89,14 @@ def pieces(topic: Topic, spec: SourceSpec, partition: int, start: int, stop: int
             of = _apart(spec, known, offsets, frames, mine)
         at = rows.column_names.index(WATERMARK)
         yield Piece(partition, rows.set_column(at, WATERMARK, pa.array(np.arange(n))), offsets, of, piece)
+
+
+def _producers_marks(topic: Topic, spec: SourceSpec, partition: int, start: int, stop: int) -> list[tuple[int, int]]:
+    """(offset, time) of the marks that stand in the log; without headers all of it is read for them."""
+    if not spec.blind:
+        return [(f.base, f.mark_before) for f in topic.frames(partition, start, stop) if f.count]
+    chunks = topic.read(partition, topic.ends()[partition].first, stop, columns=[])
+    return [(chunk.frame.end, chunk.frame.mark_after) for chunk in chunks]
 
 
 def _apart(spec: SourceSpec, known: Times, offsets: Times, frames: list[tuple[int, int]], mine: list[EngineMark]) -> Moved:

@@ -14,6 +14,7 @@ from penstock.log.port import End, Frame, Log, Topic
 
 TICK = 1_000_000  # microseconds that the clock's marks in a partition lie apart, at least: each costs an epoch, or a line on disk
 
+Reached = Mapping[tuple[str, int], int]  # (source, partition) -> a time
 Cut = Callable[[str, int, int], int]  # (source, partition, rows there) -> rows to take: how tests cut within frames
 
 
@@ -73,7 +74,7 @@ class _Partition:
     def _time_after(self, frame: Frame) -> int:
         """How far time has come behind a frame, as far as its header says."""
         if self.spec.append:
-            return frame.appended if frame.count else NEVER
+            return frame.appended if frame.count and not self.spec.blind else NEVER
         return frame.time_after if self.spec.headers else NEVER
 
     def mark(self, time: int) -> EngineMark | None:
@@ -275,20 +276,26 @@ def _range(p: _Partition, first: int, before: PartitionState) -> Range:
     return Range(p.spec.step, p.number, first, p.state.next, before.floor, before.time)
 
 
-def learned(opened: Opened, program: Program, times: Mapping[tuple[str, int], int]) -> dict[str, SourceState]:
-    """The sources after the run: where headers cannot say, the rows that were read have told how far time has come."""
+def learned(opened: Opened, program: Program, times: Reached, marks: Reached) -> dict[str, SourceState]:
+    """The sources after the run: where headers cannot say, what was read has told how far time has come."""
     out = dict(opened.sources)
     for name, source in opened.sources.items():
         spec = program.sources[name]
-        if spec.headers or spec.lateness is None:
+        if spec.headers or (spec.lateness is None and not spec.blind):
             continue
-        after = {}
-        for number, p in source.partitions.items():
-            time = max(p.time, times.get((name, number), NEVER))
-            known = time - spec.lateness if time > NEVER else NEVER
-            after[number] = replace(p, time=time, watermark=max(p.watermark, known))
+        after = {
+            number: _moved(p, spec, times.get((name, number), NEVER), marks.get((name, number), NEVER))
+            for number, p in source.partitions.items()
+        }
         out[name] = replace(source, partitions=after)
     return out
+
+
+def _moved(p: PartitionState, spec: SourceSpec, time: int, mark: int) -> PartitionState:
+    """A partition after rows of up to this time, and these marks, were read."""
+    time = max(p.time, time)
+    known = time - spec.lateness if spec.lateness is not None and time > NEVER else NEVER
+    return replace(p, time=time, floor=max(p.floor, mark), watermark=max(p.watermark, known, mark))
 
 
 def spread(opened: Opened, program: Program, tasks: int) -> tuple[Range, ...]:

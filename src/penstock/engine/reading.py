@@ -59,28 +59,34 @@ class Dead(NamedTuple):
 class Read:
     """Rows of one partition, ready for the first step."""
 
-    rows: pa.Table
+    rows: pa.Table | None  # None: there was nothing but marks
     fates: Fates
     dead: list[Dead]
     time: int  # greatest plausible event time up to the end
+    mark: int = NEVER  # greatest mark up to the end, as far as it was read; only where headers cannot say
 
 
 def read(topic: Topic, spec: SourceSpec, span: Range, clocks: DeviceClocks | None = None) -> Iterator[Read]:
     """The rows of a range, a large piece at a time. clocks: what the epochs before have learned; None: begin anew."""
     chunks: list[Chunk] = []
     clocks = clocks or (DeviceClocks(spec.clock) if spec.clock else None)
-    held, carry, before = 0, span.time, None
+    held, carry, before, mark = 0, span.time, None, NEVER
     for chunk in topic.read(span.partition, span.start, span.stop, _physical(spec)):
+        mark = max(mark, chunk.frame.mark_after) if spec.blind else NEVER
+        if not chunk.frame.count:
+            continue
         if not chunks and before is None and spec.placed:
             before = _record_before(topic, spec, span, chunk)
         chunks.append(chunk)
         held += chunk.frame.count
         if held >= PIECE:
-            piece = _read_piece(spec, span, chunks, carry, clocks, before)
+            piece = replace(_read_piece(spec, span, chunks, carry, clocks, before), mark=mark)
             carry, before, chunks, held = piece.time, _last_record(chunk), [], 0
             yield piece
     if chunks:
-        yield _read_piece(spec, span, chunks, carry, clocks, before)
+        yield replace(_read_piece(spec, span, chunks, carry, clocks, before), mark=mark)
+    elif mark > NEVER:
+        yield Read(None, Counter(), [], carry, mark)
 
 
 def _physical(spec: SourceSpec) -> list[str]:

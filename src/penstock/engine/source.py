@@ -40,7 +40,7 @@ class SourceSpec:
     idle: int
     raw: bool
     written: bool  # by a flow: rows bring time, position and W along
-    headers: bool  # the stream's time is the topic's own, so that frame headers know W
+    headers: bool  # the stream's time is the topic's own, and frame headers know W
     future: int
     there: bool = True
     append: bool = False  # the append time is the event time
@@ -51,6 +51,7 @@ class SourceSpec:
     changelog: bool = False  # written by a flow with rows that change: what holds is the last by offset
     envelope: tuple[str, ...] = ()  # the columns of a typed topic that holds envelopes: before, after, op …
     appended: bool = False  # rows carry their append time
+    blind: bool = False  # the log has no headers: times and marks are known once the rows are read
 
     @property
     def static(self) -> bool:
@@ -72,7 +73,7 @@ class SourceSpec:
     @property
     def ahead(self) -> bool:
         """What frames say is enough to know W behind them before their rows are read."""
-        return self.headers or self.append
+        return self.headers or (self.append and not self.blind)
 
     @property
     def reads(self) -> list[str]:
@@ -85,6 +86,7 @@ class SourceSpec:
         topic = None if source.versions and source.versions.static else topic  # one of the log may have the same name
         spec = topic.spec if topic else TopicSpec(source.topic, schema=declared, time=source.time)
         _check(step, source, declared, spec)
+        blind = topic is not None and not topic.headers
         written, future, table = spec.writer is not None, min(micros(spec.future), FOREVER // 2), source.versions is not None
         return cls(
             step=step,
@@ -96,7 +98,7 @@ class SourceSpec:
             idle=micros(source.idle),
             raw=spec.schema is None,
             written=written,
-            headers=written or table or (_own_time(source, spec) and not source.append and not source.clock),
+            headers=not blind and (written or table or (_own_time(source, spec) and not source.append and not source.clock)),
             future=future,
             there=topic is not None or (source.versions is not None and source.versions.static is not None),
             append=source.append and not written,
@@ -107,6 +109,7 @@ class SourceSpec:
             changelog=spec.changelog,
             envelope=tuple(n for n in FIELDS if spec.schema and n in spec.schema) if _envelope(source, spec) else (),
             appended=source.appended,
+            blind=blind,
         )
 
 

@@ -152,7 +152,10 @@ def _arrived(program: Program, step: str, rows: pa.Table, judge: str) -> pa.Tabl
 
 def _marks(topic: Topic, stretch: Stretch, ours: Iterable[EngineMark]) -> list[Item]:
     """Marks of producers and of the engine, each in front of the record with its offset."""
-    found = [(f.end, f.mark, f.appended) for f in topic.frames(stretch.partition, stretch.start, stretch.stop) if f.mark > NEVER]
+    frames = topic.frames(stretch.partition, stretch.start, stretch.stop)
+    if not topic.headers:
+        frames = [chunk.frame for chunk in topic.read(stretch.partition, stretch.start, stretch.stop, columns=[])]
+    found = [(f.end, f.mark, f.appended) for f in frames if f.mark > NEVER]
     found += [(m.offset, m.time, NEVER) for m in ours]
     return [
         Item("mark", offset, time, appended, NEVER, time)

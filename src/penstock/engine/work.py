@@ -51,6 +51,7 @@ class Result:
     touched: list[tuple[str, int]] = field(default_factory=list)  # (step, bucket)
     fates: dict[str, Fates] = field(default_factory=lambda: defaultdict(Counter))
     times: dict[tuple[str, int], int] = field(default_factory=dict)  # (source, partition) -> greatest plausible time
+    marks: dict[tuple[str, int], int] = field(default_factory=dict)  # and greatest mark read, where headers cannot say
     answered: dict[str, int] = field(default_factory=dict)  # step -> the newest time that it has answered, + 1
     seconds: dict[str, float] = field(default_factory=lambda: defaultdict(float))
 
@@ -63,6 +64,8 @@ class Result:
             self.fates[step].update(fates)
         for place, time in other.times.items():
             self.times[place] = max(time, self.times.get(place, NEVER))
+        for place, mark in other.marks.items():
+            self.marks[place] = max(mark, self.marks.get(place, NEVER))
         for step, time in other.answered.items():
             self.answered[step] = max(time, self.answered.get(step, NEVER))
         for what, seconds in other.seconds.items():
@@ -99,9 +102,11 @@ class Work:
         for piece in read(topic_of(spec, log), spec, span, clocks):
             self.result.fates[span.step].update(piece.fates)
             self.result.times[span.step, span.partition] = piece.time
+            self.result.marks[span.step, span.partition] = piece.mark
             if piece.dead:
                 self.staged[DEAD].append(_letters(span, spec.topic, piece.dead))
-            yield piece.rows
+            if piece.rows is not None:
+                yield piece.rows
         if clocks:
             self._keep(clocks, span.step, span.partition, refs, clocks.changes())
 

@@ -52,7 +52,7 @@ class Bench:
 
     def decide(self, times: Mapping[tuple[str, int], int] | None = None, **wish: Any) -> Opened:
         opened = self.open(**wish)
-        sources = learned(opened, self.program, times or {})
+        sources = learned(opened, self.program, times or {}, {})
         self.last = Decision(
             "shop", "", 1, opened.epoch, opened.clock, "", 1, sources, {}, opened.marks, dict(opened.frontiers), self.runs, (), {}
         )
