@@ -48,7 +48,9 @@ class Flow(FlowGraph):
         master: str | None = None,
         conf: Mapping[str, str] | None = None,
         max_rows: int | None = None,
+        accept_gap: bool = False,
     ) -> None:
         from penstock.engine.service import Order, serve
 
-        serve([self], Order(mode=mode, every=every, home=home, master=master, conf=conf or {}, max_rows=max_rows))
+        order = Order(mode, every, home, master, conf or {}, max_rows, accept_gap=accept_gap)
+        serve([self], order)

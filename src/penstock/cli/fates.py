@@ -23,7 +23,8 @@ def fates(flow: str, lateness: str | None, output: str | None) -> int:
 
     Where windows overlap, a row is judged by each of its windows: then `judged` counts rows, `windows` counts rows times windows,
     and on time, corrected, diverted and ignored are of the latter. Of lookups, `keys`, `from cache`, `calls` and `failed calls`
-    count keys and calls, not rows. Exit code 4 if the books do not balance.
+    count keys and calls, not rows; `gone` counts offsets that retention had removed before a run with --accept-gap came to them.
+    Exit code 4 if the books do not balance.
 
     With --lateness, for each step that judges rows of a stream: how many of the stored rows are on time and late under the flow's
     own setting and under this one, and the least lateness that keeps 99 %, 99.9 % and all of them. It needs the flow's file.
@@ -71,9 +72,9 @@ def _books(home: "Path", flow: str, output: str | None) -> int:
 
 def _lines(name: str, books: Any, wrong: dict[str, Any]) -> list[dict[str, Any]]:
     """A line for each step, with the fates that any step has seen."""
-    from penstock.engine.progress import BY_WINDOW, LOOKED_UP, SETTLED, VERDICTS
+    from penstock.engine.progress import BY_WINDOW, GONE, LOOKED_UP, SETTLED, VERDICTS
 
-    known = (*SETTLED, "judged", "windows", *VERDICTS, *LOOKED_UP)
+    known = (GONE, *SETTLED, "judged", "windows", *VERDICTS, *LOOKED_UP)
     used = [fate for fate in known if any(counts.get(fate) for counts in books.values())]
     return [
         {"flow": name, "step": step, "in": counts.get("in", 0)}

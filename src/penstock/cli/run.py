@@ -16,6 +16,9 @@ from penstock.cli.conf import spark_settings
 @click.option(
     "--buckets", type=click.IntRange(min=1, max=4096), metavar="N", help="Number of state buckets (kept from run to run)."
 )
+@click.option(
+    "--accept-gap", is_flag=True, help="Where retention removed rows before they were read, go on behind them; the books say so."
+)
 @click.option("--quiet", is_flag=True, help="No progress, only the closing line.")
 def run(
     files: tuple[str, ...],
@@ -26,6 +29,7 @@ def run(
     master: str | None,
     conf: tuple[str, ...],
     buckets: int | None,
+    accept_gap: bool,
     quiet: bool,
 ) -> None:
     """Run the flows that FLOW.py defines.
@@ -43,6 +47,6 @@ def run(
     from penstock.engine.service import Order, serve
 
     mode = "catch_up" if catch_up else "drain" if drain else "run"
-    order = Order(mode, every, None, master, spark_settings(conf), max_rows, buckets)
+    order = Order(mode, every, None, master, spark_settings(conf), max_rows, buckets, accept_gap)
     with TerminalShow(quiet) as show:
         serve(load_flows(files), order, show)

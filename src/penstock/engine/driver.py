@@ -6,8 +6,8 @@ import time
 import uuid
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
 
 from penstock.core.time import FIRST, Clock, SystemClock, moment
 from penstock.engine.decision import Decision, Decisions
@@ -40,6 +40,16 @@ class Report:
     lag: float  # seconds between the clock and the append time of the oldest row not yet read
 
 
+class Tell(Protocol):
+    """Is told how far a flow has read; now: it will not be told again soon."""
+
+    def __call__(self, program: Program, decision: Decision, now: bool = False) -> None: ...
+
+
+def untold(program: Program, decision: Decision, now: bool = False) -> None:
+    """Nobody wants to know how far the flow has read."""
+
+
 @dataclass
 class Means:
     """What a driver works with."""
@@ -54,6 +64,8 @@ class Means:
     threaded: bool = False
     fail: Fail = nothing
     sql: object = None
+    accept_gap: bool = False
+    tell: Tell = untold
 
 
 class Driver:
@@ -144,10 +156,13 @@ class Driver:
         return open_epoch(self.program, self.means.log, self.last, self.means.clock.now(), wish)
 
     def worth_it(self, opened: Opened) -> bool:
-        """Rows to read, time that has come further, or a partition first seen: what was used without it becomes its mark."""
+        """Rows to read, time that has come further, a gap to be written into the books, or a partition first seen: what was used
+        without it becomes its mark."""
         if self.last and any(
             source.partitions.keys() - self.last.sources[name].partitions for name, source in opened.sources.items()
         ):
+            return True
+        if opened.gone:
             return True
         before = self.last.frontiers if self.last else self.program.frontiers(dict.fromkeys(self.program.sources, -(2**62)))
         return opened.rows > 0 or dict(opened.frontiers) != dict(before) or self._early(opened)
@@ -162,7 +177,7 @@ class Driver:
     def epoch(self, wish: Wish | None = None) -> Report | None:
         """One epoch, if there is anything to do."""
         timing, started = Timing(), time.perf_counter()
-        opened = self.open(wish or Wish())
+        opened = self.open(replace(wish or Wish(), accept_gap=self.means.accept_gap))
         if not self.worth_it(opened):
             self.deliverer.settle(8)
             return None
@@ -173,6 +188,7 @@ class Driver:
         at = timing.lap("deliver", at)
         self.sweeper.sweep(decision, self.deliverer.delivered())
         timing.lap("sweep", at)
+        self.means.tell(self.program, decision)
         self.means.fail("after_sweep")
         seconds = time.perf_counter() - started
         keep_record(self.means.storage, decision, seconds, timing.seconds, opened.behind)
@@ -196,6 +212,8 @@ class Driver:
         self.release()
 
     def release(self) -> None:
+        if self.last and self._lock:
+            self.means.tell(self.program, self.last, now=True)
         self.deliverer.close()
         if self._lock:
             self._lock.__exit__(None, None, None)

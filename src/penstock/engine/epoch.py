@@ -137,6 +137,8 @@ def _decision(setting: Setting, opened: Opened, last: Decision | None, state: tu
     fates = {step: Counter(counts) for step, counts in last.fates.items()} if last else {}
     for step, counts in result.fates.items():
         fates.setdefault(step, Counter()).update(counts)
+    for source, offsets in opened.gone.items():
+        fates.setdefault(source, Counter())["gone"] += offsets
     return Decision(
         flow=setting.program.plan.flow,
         incarnation=setting.incarnation,

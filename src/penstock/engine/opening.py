@@ -27,6 +27,7 @@ class Wish:
     end: bool = False  # mark every input +∞
     cut: Cut | None = None
     tick: int = TICK
+    accept_gap: bool = False  # go on behind what was removed before it was read; the books say how much that is
 
     @property
     def lives(self) -> bool:
@@ -45,6 +46,7 @@ class Opened:
     behind: int  # rows that are there and not in this epoch
     frames: Mapping[tuple[str, int], Sequence[Frame]]
     answered: Mapping[str, int] = field(default_factory=dict)  # step -> the mark that stands on its table before this epoch
+    gone: Mapping[str, int] = field(default_factory=dict)  # source -> offsets that were removed before they were read
 
     @property
     def rows(self) -> int:
@@ -89,9 +91,12 @@ def open_epoch(program: Program, log: Log, last: Decision | None, clock: int, wi
     marks: list[EngineMark] = []
     states: dict[str, SourceState] = {}
     partitions: list[_Partition] = []
+    gone: dict[str, int] = {}
     for name, spec in program.sources.items():
         before = last.sources[name] if last else SourceState("")
         topic = _topic(log, spec, before)
+        if wish.accept_gap and topic:
+            before, gone[name] = _behind_the_gap(before, topic.ends())
         states[name] = replace(before, topic_id=topic.id if topic else "")
         seen, new_marks = _see(spec, topic, before, wish, clock)
         partitions += seen
@@ -115,6 +120,7 @@ def open_epoch(program: Program, log: Log, last: Decision | None, clock: int, wi
         behind=behind,
         frames={(p.spec.step, p.number): p.frames for p in partitions},
         answered=_answered(program, last, wish),
+        gone={name: offsets for name, offsets in gone.items() if offsets},
     )
 
 
@@ -156,6 +162,13 @@ def _changed(spec: SourceSpec) -> Mismatch:
     )
 
 
+def _behind_the_gap(before: SourceState, ends: Mapping[int, End]) -> tuple[SourceState, int]:
+    """The source as if it had read what is no longer there, and how much that is."""
+    gone = {n: ends[n].first - p.next for n, p in before.partitions.items() if n in ends and p.next < ends[n].first}
+    after = {n: replace(p, next=ends[n].first) if n in gone else p for n, p in before.partitions.items()}
+    return replace(before, partitions=after), sum(gone.values())
+
+
 def _see(
     spec: SourceSpec, topic: Topic | None, before: SourceState, wish: Wish, clock: int
 ) -> tuple[list[_Partition], list[EngineMark]]:
@@ -168,7 +181,8 @@ def _see(
         if state.next < end.first:
             raise OffsetGone(
                 f"offsets {state.next} to {end.first - 1} of {spec.topic}/{number} were removed before this flow read them",
-                hint="raise the topic's retention, or start the flow over",
+                hint="run --accept-gap goes on behind them and writes it into the books; or start the flow over. "
+                f"To prevent it, let the topic wait longer for its readers: penstock topic alter {spec.topic} --hold …",
             )
         stop = max(state.next, min(end.next, wish.stops.get((spec.step, number), end.next)))
         assert topic

@@ -85,6 +85,9 @@ class Tally:
             parts.append(
                 f"{open_:,} window{'s' if open_ > 1 else ''} open until {clock_text(until)} (view show --open, run --drain)"
             )
+        gone = count(last.fates, GONE) - count(self.before, GONE)
+        if gone:
+            parts.insert(1, f"{gone:,} offsets were gone (penstock fates)")
         keys, cached, calls = (count(last.fates, fate) - count(self.before, fate) for fate in LOOKED_UP[:3])
         if keys:
             parts.append(f"{keys:,} keys looked up in {calls:,} call{'s' if calls != 1 else ''}, {cached:,} from cache")
@@ -97,6 +100,7 @@ class Tally:
         return f"watermark {clock_text(time)}" + ("" if time >= FOREVER else f", held back by {place}")
 
 
+GONE = "gone"  # offsets that were removed before they were read; not among the rows in
 SETTLED = (  # rows
     *("filtered", "dead", "implausible", "duplicate", "outside", "too old", "held", "passed"),
     *("answered", "unmatched", "version"),

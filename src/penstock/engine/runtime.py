@@ -15,6 +15,7 @@ from penstock.engine.assemble import targets
 from penstock.engine.driver import Driver, Means
 from penstock.engine.epoch import Fail, nothing
 from penstock.engine.placement import AcrossTasks, Carried, Job, OneTask, Placement, plain_memory
+from penstock.engine.positions import Positions
 from penstock.engine.work import Result
 from penstock.flow.graph import FlowGraph
 from penstock.flow.plan import Plan
@@ -85,7 +86,7 @@ class Runtime:
         spec = self.log.topic(name).spec
         return TopicFacts(spec.writer is not None, spec.time, spec.schema, spec.changelog)
 
-    def driver(self, plan: Plan, buckets: int | None = None, threaded: bool = True) -> Driver:
+    def driver(self, plan: Plan, buckets: int | None = None, threaded: bool = True, accept_gap: bool = False) -> Driver:
         storage = LocalStorage(str(self.home / "flows" / plan.flow))
         fail = armed(os.environ.get("PENSTOCK_FAIL", ""), plan.flow)
         means = Means(
@@ -98,6 +99,8 @@ class Runtime:
             threaded=threaded and fail is nothing,
             fail=fail,
             sql=self._sql,
+            accept_gap=accept_gap,
+            tell=Positions(self.log, plan.flow).tell,
         )
         return Driver(plan, means)
 

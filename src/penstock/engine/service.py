@@ -34,6 +34,7 @@ class Order:
     conf: Mapping[str, str] = field(default_factory=dict)
     max_rows: int | None = None
     buckets: int | None = None
+    accept_gap: bool = False
 
 
 class Show(Protocol):
@@ -72,7 +73,7 @@ def serve(graphs: Sequence[FlowGraph], order: Order, show: Show | None = None) -
     with stopped_by_signals(stop, show.say, "finishing the epoch, then stopping"):
         plans = [runtime.plan(graph, graphs) for graph in graphs]
         _worth_starting(runtime, plans, order.mode)
-        drivers = [runtime.driver(plan, order.buckets) for plan in plans]
+        drivers = [runtime.driver(plan, order.buckets, accept_gap=order.accept_gap) for plan in plans]
         started: list[Driver] = []
         try:
             for driver in drivers:

@@ -247,6 +247,19 @@ def test_offsets_that_were_removed_unread_are_a_loud_stop() -> None:
         bench.open()
 
 
+def test_a_gap_that_is_accepted_is_counted_once_and_what_lies_behind_it_is_read() -> None:
+    bench = Bench(2)
+    bench.append(0, 100, 200)
+    bench.append(1, 100)
+    bench.decide()
+    bench.append(0, *range(200, 207))
+    real = bench.topic.ends()
+    bench.topic.ends = lambda: {0: real[0]._replace(first=5), 1: real[1]}  # type: ignore[method-assign]
+    opened = bench.decide(accept_gap=True)
+    assert (ranges(opened), dict(opened.gone)) == ({0: (5, 9)}, {"orders": 3})
+    assert dict(bench.decide(accept_gap=True).gone) == {}
+
+
 def frames(bench: Bench, partition: int, sizes: Sequence[int]) -> None:
     for size in sizes:
         bench.append(partition, *range(size))

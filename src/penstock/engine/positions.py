@@ -1,0 +1,46 @@
+"""How far a flow has read, told to its log: `penstock group` shows it, and retention waits for it."""
+
+import time
+
+from penstock.engine.decision import Decision
+from penstock.engine.program import Program
+from penstock.errors import PenstockError
+from penstock.log.groups.open import groups_of
+from penstock.log.groups.port import FLOW, Source
+from penstock.log.port import Log
+
+EVERY = 1.0  # seconds between two notes: each is a durable write, and an older one only makes retention wait longer
+
+
+class Positions:
+    """Notes what is decided: an epoch that is decided never reads its input again, whatever becomes of the process.
+
+    A note that fails is made with a later epoch: the truth is in the flow's decisions, and this only a copy for others."""
+
+    def __init__(self, log: Log, flow: str, every: float = EVERY) -> None:
+        self._groups, self._name, self._every = groups_of(log), FLOW + flow, every
+        self._told = float("-inf")
+
+    def tell(self, program: Program, decision: Decision, now: bool = False) -> None:
+        moment = time.monotonic()
+        if moment - self._told < self._every and not now:
+            return
+        try:
+            for source, offsets in _reached(program, decision).items():
+                self._groups.put(self._name, source, offsets)
+            self._told = moment
+        except PenstockError:
+            return
+
+
+def _reached(program: Program, decision: Decision) -> dict[Source, dict[int, int]]:
+    """The next offset of every partition; of a topic that is read twice, that of the slower reader."""
+    out: dict[Source, dict[int, int]] = {}
+    for name, state in decision.sources.items():
+        spec = program.sources[name]
+        if spec.static or not state.topic_id:
+            continue
+        known = out.setdefault(Source(spec.topic, state.topic_id, len(state.partitions)), {})
+        for number, partition in state.partitions.items():
+            known[number] = min(partition.next, known.get(number, partition.next))
+    return out
