@@ -19,7 +19,7 @@ from penstock.core.time import FOREVER, NEVER, instant, micros
 from penstock.errors import BadInput, OffsetGone
 from penstock.log.codec import event_times
 from penstock.log.deletes import DELETE
-from penstock.log.port import HEADERS, KEY, VALUE, Chunk, End, Topic, TopicSpec
+from penstock.log.port import HEADERS, KEY, VALUE, Chunk, End, Searching, Topic, TopicSpec
 from penstock.log.rows import SYSTEM, deletes_of
 
 Where = Literal["earliest", "latest"] | int | datetime | Mapping[int, int]
@@ -126,10 +126,18 @@ def _range(topic: Topic, number: int, end: End, start: Where, stop: Where | None
     if first < end.first:
         raise OffsetGone(f"{topic.spec.name}/{number} starts at offset {end.first}; {first} is gone", hint="read from earliest")
     if since != NEVER:
-        reach = (f.base for f in topic.frames(number, end.first) if f.count and f.greatest >= since)
-        first = next(reach, end.next)
+        first = _reaching(topic, number, end, since)
     last = None if stop is None else end.next if isinstance(stop, datetime) else _offset(stop, number, end)
     return _Range(first, last, since, until)
+
+
+def _reaching(topic: Topic, number: int, end: End, since: int) -> int:
+    """Where the first frame begins that has a row of this time or later."""
+    if isinstance(topic, Searching):
+        found = topic.reaching(number, since)
+    else:
+        found = next((f.base for f in topic.frames(number, end.first) if f.count and f.greatest >= since), None)
+    return end.next if found is None else max(found, end.first)
 
 
 def _offset(where: Where, number: int, end: End) -> int:

@@ -5,16 +5,17 @@ Everything here happens under the partition's lock.
 
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from penstock.errors import NotFound, PenstockError
-from penstock.log.acks import RECORD, Ack, State, encode_ack, open_acks, read_ack
+from penstock.log.acks import POINTS_APART, Ack, State, encode_ack, open_acks, read_ack
 from penstock.log.frame import SegmentHeader, encode_segment, stored_frame
+from penstock.log.listing import look
 from penstock.log.place import Place, SegmentName
 from penstock.log.port import Frame, Sender
 from penstock.log.producers import Producers
 from penstock.log.segment import Segment, scan
-from penstock.log.senders import find_frame, read_senders, write_senders
+from penstock.log.senders import cleaned_senders, find_frame, read_senders, write_senders
 from penstock.log.settle import settle
 from penstock.log.stamp import Tail
 from penstock.storage.port import Appender
@@ -31,6 +32,7 @@ class Current:
     acks: Appender
     length: int = 0  # bytes that are acknowledged
     acks_size: int = 0
+    point: int = 0  # bytes of the last point of the index
     begin: SegmentHeader | None = None  # the header of a new segment, to be written with its first frame
 
     @property
@@ -71,22 +73,21 @@ class SegmentKeeper:
             if self._place.durable:
                 current.log.sync()
             ack = Ack(State.OPEN, current.length + len(begin) + len(frames), tail.next)
-            current.acks.write(encode_ack(ack))
+            records = _point(current) + encode_ack(ack)
+            current.acks.write(records)
         except BaseException:
             self._give_up(current)
             raise
-        current.length, current.tail = ack.length, tail
-        current.acks_size += RECORD
-        if current.begin:
-            self._forget_acks_before(current)
+        current.length, current.tail, current.begin = ack.length, tail, None
+        current.acks_size += len(records)
 
     def find(self, current: Current, sender: Sender) -> Frame | None:
         """The frame that a producer wrote long ago."""
-        names = self._place.segments()
+        found = look(self._place)
+        ack = Ack(State.OPEN, current.begin.before_length if current.begin else current.length, current.tail.next)
         if current.begin:
-            names.remove(current.name)
-            return find_frame(self._place, names, Ack(State.CLOSED, current.begin.before_length, 0), sender)
-        return find_frame(self._place, names, Ack(State.OPEN, current.length, 0), sender)
+            found.names.remove(current.name)
+        return find_frame(self._place, found, ack if found.names else None, sender)
 
     def leave(self) -> None:
         """Before the lock is let go. A segment that got no frame is taken away: others would take it for the rest of a crash."""
@@ -120,18 +121,18 @@ class SegmentKeeper:
 
     def _opened(self) -> Current:
         self._check_topic()
-        names, ack = settle(self._place)
+        found, ack = settle(self._place)
+        cleaned, names = found.manifest, found.names
         if ack is None:
-            return self._begun(
-                SegmentHeader(self._place.id, self._place.partition, 0, 0, -1, 0, *_times(Tail())), Tail(), Producers()
-            )
+            before, producers = (cleaned.through, cleaned.length), cleaned_senders(self._place, cleaned)
+            return self._begun(self._header(cleaned.through + 1, before, cleaned.tail), cleaned.tail, producers)
         if ack.state == State.DELETED:
             raise NotFound(f"topic {self._place.topic} was deleted")
         last = Segment(self._place, names[-1])
-        last.extend(ack.length)
-        tail, producers = last.tail(), read_senders(self._place, names, ack)
+        last.extend(ack.length, ack.next)
+        tail, producers = replace(last.tail(), greatest=last.greatest()), read_senders(self._place, found, ack)
         log, acks = self._appenders(names[-1])
-        current = Current(names[-1], tail, producers, log, acks, ack.length, acks.size)
+        current = Current(names[-1], tail, producers, log, acks, ack.length, acks.size, ack.length)
         return self._rolled(current) if ack.state == State.CLOSED else current
 
     def _rolled(self, current: Current) -> Current:
@@ -146,9 +147,12 @@ class SegmentKeeper:
         finally:
             current.close()
             self._current = None
-        before = (current.name.serial, current.length)
-        header = SegmentHeader(self._place.id, self._place.partition, serial, name.base, *before, *_times(current.tail))
+        header = self._header(serial, (current.name.serial, current.length), current.tail)
         return self._begun(header, current.tail, current.producers)
+
+    def _header(self, serial: int, before: tuple[int, int], tail: Tail) -> SegmentHeader:
+        known = (tail.appended, tail.time, tail.mark, tail.greatest)
+        return SegmentHeader(self._place.id, self._place.partition, serial, tail.next, *before, *known)
 
     def _begun(self, header: SegmentHeader, tail: Tail, producers: Producers) -> Current:
         name = SegmentName(header.base, header.serial)
@@ -187,15 +191,10 @@ class SegmentKeeper:
             finally:
                 acks.close()
 
-    def _forget_acks_before(self, current: Current) -> None:
-        """The header of a segment says where the one before it ends; its acks have done their work."""
-        assert current.begin
-        for name in self._place.segments():
-            if name.serial == current.begin.before_serial:
-                with suppress(PenstockError):
-                    self._place.storage.remove(self._place.acks(name), durable=False)
-        current.begin = None
 
-
-def _times(tail: Tail) -> tuple[int, int, int]:
-    return tail.appended, tail.time, tail.mark
+def _point(current: Current) -> bytes:
+    """A point of the index, where the last one is far behind: what is the greatest time of all that is acknowledged."""
+    if current.length - current.point < POINTS_APART:
+        return b""
+    current.point = current.length
+    return encode_ack(Ack(State.POINT, current.length, current.tail.greatest))

@@ -7,6 +7,7 @@ from penstock.core.schema import Schema
 from penstock.core.time import Clock, SystemClock
 from penstock.errors import AlreadyThere, NotFound
 from penstock.log.acks import Ack, State, encode_ack, open_acks
+from penstock.log.place import named
 from penstock.log.port import TopicSpec
 from penstock.log.refusals import already_there, no_topic
 from penstock.log.rows import check_spec
@@ -49,7 +50,7 @@ class FileLog:
         for partition in range(store.spec.partitions):
             place = store.place(partition)
             with place.storage.lock(place.lock):
-                for segment in place.segments()[-1:]:  # writers that have it open find this note
+                for segment in named(place.storage.list(place.directory), "log")[-1:]:  # writers that have it open find this note
                     acks = open_acks(place, segment)
                     acks.write(encode_ack(Ack(State.DELETED, 0, 0)))
                     acks.close()

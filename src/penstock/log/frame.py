@@ -11,9 +11,11 @@ from typing import NamedTuple
 import pyarrow as pa
 from crc32c import crc32c
 
+from penstock.core.time import FOREVER
 from penstock.log.port import Frame, Sender
 
 VERSION = 1
+REWRITTEN = 2  # version of a frame that was put together from others: it has gaps, and no need of `durable`
 ALIGN = 64
 MAGIC = b"PNSf"
 SEGMENT_MAGIC = b"PNSs"
@@ -23,13 +25,17 @@ PACK_FROM = 8 << 20  # bytes of rows: what is larger is compressed, what is smal
 _MESSAGE = 8  # bytes before an Arrow message: a sign that one follows, and the length of its head
 
 # magic, crc | version, sender length, flags, length, base, count, appended, least, greatest, plausible, mark, time before,
-# mark before, epoch, sequence, crc of the body, schema version, bytes of the segment that were durable before this frame
+# mark before, epoch, sequence, crc of the body, schema version, bytes of the segment that were durable before this frame (of a
+# rewritten frame: offsets that hold no row)
 _HEADER = struct.Struct("<4sIHHIqqqqqqqqqqqqIIq")
 HEADER = _HEADER.size
+_LAST = struct.Struct("<q")  # the last field of a header
 _START = struct.Struct("<4sIHHIqqq")  # the first fields of a header, enough to go to the next one
-# magic, crc | version, partition, topic id, serial, base, serial and length of the segment before, append time, time, mark before
-_SEGMENT = struct.Struct("<4sIII16sqqqqqqq40x")
+# magic, crc | version, partition, topic id, serial, base, serial and length of the segment before, append time, time, mark before;
+# since version 2: greatest event time before, number of the cleaning that wrote it
+_SEGMENT = struct.Struct("<4sIII16sqqqqqqqqq24x")
 SEGMENT_HEADER = _SEGMENT.size
+SEGMENT_VERSION = 2
 _GAPS = 1 << 31  # flag: the sender may skip numbers; the bits below say which system columns there are
 
 
@@ -75,10 +81,12 @@ class SegmentHeader:
     appended: int
     time: int
     mark: int
+    greatest: int = FOREVER  # greatest event time so far, plausible or not; FOREVER: not known
+    cleaning: int = 0  # of a rewritten segment: the number of the cleaning
 
 
-def encode_body(rows: pa.RecordBatch | None, layout: Layout) -> Body:
-    data = b"" if rows is None else _padded(memoryview(rows.serialize() if rows.nbytes < PACK_FROM else _packed(rows)))
+def encode_body(rows: pa.RecordBatch | None, layout: Layout, pack_from: int = PACK_FROM) -> Body:
+    data = b"" if rows is None else _padded(memoryview(rows.serialize() if rows.nbytes < pack_from else _packed(rows)))
     return Body(layout, data, crc32c(data))
 
 
@@ -92,15 +100,15 @@ def _packed(rows: pa.RecordBatch) -> pa.Buffer:
     return data[schema : data.size - _MESSAGE]  # and behind the rows stands the end of the stream
 
 
-def encode_frame(frame: Frame, body: Body, durable: int) -> bytes:
-    """The whole frame, ready to be appended."""
+def encode_frame(frame: Frame, body: Body, durable: int, version: int = VERSION) -> bytes:
+    """The whole frame, ready to be appended. A rewritten one says how many of its offsets hold no row."""
     sender = frame.sender
     name = _padded(sender.id.encode()) if sender else b""
     flags = body.layout.system | (_GAPS if sender and sender.gaps else 0)
     fields = _HEADER.pack(
         MAGIC,
         0,
-        VERSION,
+        version,
         len(sender.id.encode()) if sender else 0,
         flags,
         HEADER + len(name) + len(body.data),
@@ -117,14 +125,15 @@ def encode_frame(frame: Frame, body: Body, durable: int) -> bytes:
         sender.sequence if sender else 0,
         body.crc,
         body.layout.version,
-        durable,
+        frame.gap if version == REWRITTEN else durable,
     )
     rest = fields[8:] + name
     return b"".join((MAGIC, crc32c(rest).to_bytes(4, "little"), rest, body.data))
 
 
 def frame_start(data: memoryview, at: int, limit: int) -> tuple[int, int, int]:
-    """Length, first offset and rows of the frame whose header stands at `at`, header and sender checked; Bad if not whole."""
+    """Length, first offset and number of offsets of the frame whose header stands at `at`, header and sender checked; Bad if it is
+    not whole."""
     if limit - at < HEADER:
         raise Bad("it ends inside a header")
     magic, crc, version, named, _, length, base, count = _START.unpack_from(data, at)
@@ -133,19 +142,21 @@ def frame_start(data: memoryview, at: int, limit: int) -> tuple[int, int, int]:
     body_at = at + HEADER + -(-named // ALIGN) * ALIGN
     if named > MAX_SENDER or body_at > limit or crc32c(data[at + 8 : body_at]) != crc:
         raise Bad("its header does not match its checksum")
-    if version != VERSION:
-        raise Bad(f"its version is {version}, and only version {VERSION} is known")
+    if version not in (VERSION, REWRITTEN):
+        raise Bad(f"its version is {version}, and only versions {VERSION} and {REWRITTEN} are known")
     if length < body_at - at or length % ALIGN or length - (body_at - at) > MAX_BODY:
         raise Bad("its length is impossible")
     if at + length > limit:
         raise Bad("it ends inside its rows")
-    return length, base, count
+    return length, base, count + _LAST.unpack_from(data, at + HEADER - 8)[0] if version == REWRITTEN else count
 
 
 def stored_frame(data: memoryview, at: int, segment: int) -> Stored:
     """The frame whose header stands at `at`, already checked by `frame_start`."""
     (
-        *_,
+        _,
+        _,
+        kind,
         named,
         flags,
         length,
@@ -162,14 +173,15 @@ def stored_frame(data: memoryview, at: int, segment: int) -> Stored:
         sequence,
         body_crc,
         version,
-        durable,
+        last,
     ) = _HEADER.unpack_from(data, at)
+    gap, durable = (last, 0) if kind == REWRITTEN else (0, last)
     sender = None
     if named:
         name = bytes(data[at + HEADER : at + HEADER + named]).decode()
         sender = Sender(name, epoch, sequence, bool(flags & _GAPS))
     where = (segment, at, length)
-    frame = Frame(base, count, appended, least, greatest, plausible, mark, time_before, mark_before, sender, where)
+    frame = Frame(base, count, appended, least, greatest, plausible, mark, time_before, mark_before, sender, where, gap)
     body_at = at + HEADER + -(-named // ALIGN) * ALIGN
     return Stored(frame, Layout(version, flags & ~_GAPS), body_at, body_crc, durable)
 
@@ -184,7 +196,7 @@ def encode_segment(header: SegmentHeader) -> bytes:
     fields = _SEGMENT.pack(
         SEGMENT_MAGIC,
         0,
-        VERSION,
+        SEGMENT_VERSION,
         header.partition,
         bytes.fromhex(header.topic),
         header.serial,
@@ -194,6 +206,8 @@ def encode_segment(header: SegmentHeader) -> bytes:
         header.appended,
         header.time,
         header.mark,
+        header.greatest,
+        header.cleaning,
     )
     return b"".join((SEGMENT_MAGIC, crc32c(fields[8:]).to_bytes(4, "little"), fields[8:]))
 
@@ -203,9 +217,9 @@ def decode_segment(data: memoryview) -> SegmentHeader:
     if len(data) < SEGMENT_HEADER:
         raise Bad("it ends inside the segment's header")
     magic, crc, version, partition, topic, *rest = _SEGMENT.unpack_from(data, 0)
-    if magic != SEGMENT_MAGIC or crc32c(data[8:SEGMENT_HEADER]) != crc or version != VERSION:
+    if magic != SEGMENT_MAGIC or crc32c(data[8:SEGMENT_HEADER]) != crc or version > SEGMENT_VERSION:
         raise Bad("the segment's header does not match its checksum")
-    return SegmentHeader(topic.hex(), partition, *rest)
+    return SegmentHeader(topic.hex(), partition, *(rest if version == SEGMENT_VERSION else rest[:-2]))
 
 
 def _padded(data: bytes | memoryview) -> bytes:

@@ -93,6 +93,9 @@ class MemoryTopic:
         with self._guard:
             return {p: self._partition(p).tail.end(0) for p in range(self._spec.partitions)}
 
+    def reaching(self, partition: int, since: int) -> int | None:
+        return next((f.base for f, _, _ in self._partition(partition).chunks if f.count and f.greatest >= since), None)
+
     def senders(self, partition: int) -> Mapping[str, Sender]:
         with self._guard:
             return self._partition(partition).producers.last()

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +23,7 @@ EVENT_TIME = "__time"  # timestamp: event time; only where the topic's time is n
 ORIGIN = "__pos"  # binary: the position a flow gave the row; only in topics written by a flow
 WATERMARK = "__w"  # int64, null = never late: W(r) of a row not yet judged; only in topics written by a flow
 OFFSET = "__offset"  # int64: offset of each row, only in what is read, and only where they are not base, base + 1, …
+BEFORE = "__before"  # int64: greatest plausible event time of all earlier rows, only where some that were compacted away count
 APPENDED = "__appended"  # int64: append time of each row, only in what is read, and only where they have several
 
 
@@ -168,6 +169,15 @@ class Topic(Protocol):
 
     def senders(self, partition: int) -> Mapping[str, Sender]:
         """The last stamp of every producer that the partition remembers, by its id."""
+        ...
+
+
+@runtime_checkable
+class Searching(Protocol):
+    """A topic that finds a time without a look at every frame."""
+
+    def reaching(self, partition: int, since: int) -> int | None:
+        """The first offset of the first frame that has a row of this event time or later; None if there is none."""
         ...
 
 

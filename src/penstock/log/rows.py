@@ -11,7 +11,7 @@ from penstock.core.change import Op
 from penstock.core.schema import TIMESTAMP, Schema, type_text
 from penstock.core.time import FIRST, FOREVER, LAST, NEVER, duration_text, micros, text
 from penstock.errors import BadInput, BadRow, BadSchema, BadTime
-from penstock.log.port import APPENDED, EVENT_TIME, HEADERS, KEY, OFFSET, OPS, ORIGIN, VALUE, WATERMARK, TopicSpec
+from penstock.log.port import APPENDED, BEFORE, EVENT_TIME, HEADERS, KEY, OFFSET, OPS, ORIGIN, VALUE, WATERMARK, TopicSpec
 from penstock.log.sizes import row_sizes
 
 # Their order is their order in a stored batch and that of the bits in a frame's header.
@@ -24,8 +24,9 @@ SYSTEM = (
     pa.field(OPS, pa.int8()),
     pa.field(OFFSET, pa.int64()),
     pa.field(APPENDED, pa.int64()),
+    pa.field(BEFORE, pa.int64()),
 )
-_GIVEN_BY_THE_LOG = (OFFSET, APPENDED)
+_GIVEN_BY_THE_LOG = (OFFSET, APPENDED, BEFORE)
 _SYSTEM_NAMES = tuple(f.name for f in SYSTEM)
 _RAW = pa.schema([pa.field(VALUE, pa.binary())])
 _LEFT_OUT_IF_NULL = (KEY, HEADERS, OPS)

@@ -1,54 +1,86 @@
 """What a partition remembers of its producers, kept beside each segment as it was when the segment was begun.
 
-The file only saves time: where it is missing or damaged, the same is found by reading the headers of all frames."""
+The file only saves time: where it is missing or damaged, the same is found by reading the headers of all frames, beginning with
+what the last cleaning knew: rewritten frames no longer say who sent them."""
 
 from crc32c import crc32c
 
-from penstock.errors import NotFound
+from penstock.core.time import FOREVER
+from penstock.errors import Damaged, NotFound
 from penstock.log.acks import Ack
+from penstock.log.listing import Listing
+from penstock.log.manifest import Manifest
 from penstock.log.place import Place, SegmentName
 from penstock.log.port import Frame, Sender
 from penstock.log.producers import Producers
 from penstock.log.reader import PartitionReader
+from penstock.log.segment import Segment
 
 
-def read_senders(place: Place, names: list[SegmentName], ack: Ack) -> Producers:
+def read_senders(place: Place, found: Listing, ack: Ack) -> Producers:
     """The producers at the end of a settled partition."""
     reader = PartitionReader(place)
-    kept = _kept(place, names[-1]) if len(names) > 1 else None
-    reader.take(names[-1:] if kept else names, ack)
-    producers = kept or Producers()
-    producers.remember_all(reader.frames(0, None))
-    return producers
+    reader.take(found, ack)
+    return senders_of(place, reader)
 
 
 def senders_of(place: Place, reader: PartitionReader) -> Producers:
     """The producers at the end of a partition, as far as the reader has taken it in."""
-    names = reader.names
-    kept = _kept(place, names[-1]) if len(names) > 1 else None
-    producers = kept or Producers()
-    if names:
-        producers.remember_all(reader.frames(names[-1 if kept else 0].base, None))
+    live = reader.live
+    kept = _kept(place.senders(live[-1].name), place) if live and live[-1].name.serial else None
+    if kept:
+        kept.remember_all(live[-1].frames(live[-1].name.base, FOREVER))
+        return kept
+    producers = cleaned_senders(place, reader.manifest)
+    producers.remember_all(reader.frames(reader.manifest.tail.next, None))
     return producers
 
 
+def senders_before(place: Place, manifest: Manifest, segments: list[Segment], through: SegmentName) -> Producers:
+    """The producers at the end of the segment `through`; `segments` are those behind the manifest up to it, known to their end."""
+    kept = _kept(place.senders(SegmentName(segments[-1].next, through.serial + 1)), place)
+    if kept:
+        return kept
+    producers = cleaned_senders(place, manifest)
+    for segment in segments:
+        producers.remember_all(segment.frames(segment.name.base, FOREVER))
+    return producers
+
+
+def cleaned_senders(place: Place, manifest: Manifest) -> Producers:
+    """The producers as the last cleaning knew them; Damaged if nobody knows any more."""
+    if manifest.senders is None:
+        return Producers()
+    files = [place.cleaned_senders(manifest.senders), place.senders(SegmentName(manifest.tail.next, manifest.through + 1))]
+    for file in files:
+        kept = _kept(file, place)
+        if kept:
+            return kept
+    raise Damaged(f"{place} is damaged: what its producers sent cannot be read", files[0], hint="restore the file from a copy")
+
+
 def write_senders(place: Place, name: SegmentName, producers: Producers) -> None:
-    data = producers.encode()
     place.storage.remove(place.senders(name))  # a roll that was interrupted may have left an older one
-    place.storage.publish(place.senders(name), crc32c(data).to_bytes(4, "little") + data)
+    place.storage.publish(place.senders(name), encoded_senders(producers))
 
 
-def find_frame(place: Place, names: list[SegmentName], ack: Ack, sender: Sender) -> Frame | None:
-    """The newest frame with this stamp, looked for in the whole partition."""
+def encoded_senders(producers: Producers) -> bytes:
+    data = producers.encode()
+    return b"".join((crc32c(data).to_bytes(4, "little"), data))
+
+
+def find_frame(place: Place, found: Listing, ack: Ack | None, sender: Sender) -> Frame | None:
+    """The newest frame with this stamp, looked for in all of the partition that was not rewritten."""
     reader = PartitionReader(place)
-    reader.take(names, ack)
+    reader.take(found, ack)
     stamp = (sender.id, sender.epoch, sender.sequence)
-    return next((f for f in reversed(reader.frames(0, None)) if f.sender and f.sender[:3] == stamp), None)
+    frames = reader.frames(found.manifest.tail.next, None)
+    return next((f for f in reversed(frames) if f.sender and f.sender[:3] == stamp), None)
 
 
-def _kept(place: Place, name: SegmentName) -> Producers | None:
+def _kept(path: str, place: Place) -> Producers | None:
     try:
-        data = bytes(place.storage.read(place.senders(name)))
+        data = bytes(place.storage.read(path))
         return Producers.decode(data[4:]) if crc32c(data[4:]).to_bytes(4, "little") == data[:4] else None
     except (NotFound, ValueError, KeyError, TypeError):
         return None

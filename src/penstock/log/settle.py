@@ -10,21 +10,23 @@ from itertools import count
 from penstock.errors import NotFound
 from penstock.log.acks import Ack, State, encode_ack, open_acks, read_ack
 from penstock.log.frame import SEGMENT_HEADER, Bad, decode_segment
+from penstock.log.listing import Listing, look
 from penstock.log.place import Place, SegmentName
 from penstock.log.segment import Scan, damage, later_frame, scan
 
 
-def settle(place: Place) -> tuple[list[SegmentName], Ack | None]:
-    """Repairs the end of a partition; call it under the partition's lock. Its segments, and how far the last one goes."""
-    names = place.segments()
-    _refuse_missing(place, names)
-    while names:
-        ack = _settle_last(place, names[-1])
+def settle(place: Place) -> tuple[Listing, Ack | None]:
+    """Repairs the end of a partition; call it under the partition's lock. Its segments, and how far the last one goes; None if
+    there is nothing behind what was cleaned."""
+    found = look(place)
+    _refuse_missing(place, found)
+    while found.names:
+        ack = _settle_last(place, found.names[-1])
         if ack:
-            return names, ack
-        place.storage.remove(place.acks(names[-1]))
-        place.storage.remove(place.log(names.pop()))
-    return names, None
+            return found, ack
+        place.storage.remove(place.acks(found.names[-1]))
+        place.storage.remove(place.log(found.names.pop()))
+    return found, None
 
 
 def extent(place: Place, name: SegmentName) -> Ack | None:
@@ -71,9 +73,10 @@ def _refuse_damage(place: Place, name: SegmentName, data: memoryview, found: Sca
         raise damage(place, name, found.next, found.at, found.why)
 
 
-def _refuse_missing(place: Place, names: list[SegmentName]) -> None:
+def _refuse_missing(place: Place, found: Listing) -> None:
     """A segment is durable before it is acknowledged: one that was acknowledged and is not there was taken away."""
-    for name in place.acknowledged() if place.durable else []:
+    names = set(found.names)
+    for name in found.acknowledged if place.durable else []:
         if name not in names and read_ack(place, name):
             raise damage(place, name, name.base, 0, "the file is missing, and it was acknowledged")
 

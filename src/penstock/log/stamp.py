@@ -15,9 +15,11 @@ class Tail:
     appended: int = NEVER
     time: int = NEVER
     mark: int = NEVER
+    greatest: int = NEVER  # greatest event time, plausible or not; FOREVER where it is not known
 
     def after(self, frame: Frame) -> "Tail":
-        return Tail(frame.end, frame.appended, frame.time_after, frame.mark_after)
+        greatest = max(self.greatest, frame.greatest)
+        return Tail(frame.end, frame.appended, frame.time_after, frame.mark_after, greatest)
 
     def end(self, first: int) -> End:
         return End(first, self.next, self.appended, self.time, self.mark)

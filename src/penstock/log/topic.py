@@ -10,16 +10,18 @@ import pyarrow as pa
 from penstock.core.time import NEVER, Clock, SystemClock
 from penstock.errors import BadSchema, NotFound
 from penstock.log.decode import Decoder
-from penstock.log.frame import Layout, Stored, encode_body
+from penstock.log.frame import Layout, encode_body
+from penstock.log.listing import look
 from penstock.log.place import Place
 from penstock.log.port import Appended, Chunk, End, Frame, Sender, TopicSpec
 from penstock.log.producers import check_sender
-from penstock.log.reader import PartitionReader
+from penstock.log.reader import Found, PartitionReader
 from penstock.log.rows import RowCheck, Rows, check_sizes, check_something
-from penstock.log.segment import Segment, damage
+from penstock.log.segment import damage
 from penstock.log.senders import senders_of
 from penstock.log.settle import cut_bytes
 from penstock.log.store import TopicStore
+from penstock.log.trimming import behind
 from penstock.log.writer import PartitionWriter, Request
 from penstock.storage.local import LocalStorage
 
@@ -85,6 +87,9 @@ class FileTopic:
     def ends(self) -> dict[int, End]:
         return {p: self._reader(p).end() for p in range(self._spec.partitions)}
 
+    def reaching(self, partition: int, since: int) -> int | None:
+        return self._reader(partition).reaching(since)
+
     def senders(self, partition: int) -> Mapping[str, Sender]:
         return senders_of(self._place(partition), self._reader(partition)).last()
 
@@ -95,7 +100,7 @@ class FileTopic:
             "id": self.id,
             "durability": self._store.durability_in_words(),
             "schema_versions": len(self._schemas),
-            "segments": sum(len(place.segments()) for place in places),
+            "segments": sum(len(found.manifest.parts) + len(found.names) for found in map(look, places)),
             "torn_bytes_cut": sum(cut_bytes(place) for place in places),
         }
 
@@ -123,16 +128,19 @@ class FileTopic:
                 raise
             return self._check.checked(rows)
 
-    def _chunks(self, found: Iterator[tuple[Segment, Stored]], decoder: Decoder) -> Iterator[Chunk]:
-        for segment, stored in found:
+    def _chunks(self, found: Iterator[Found], decoder: Decoder) -> Iterator[Chunk]:
+        for segment, stored, after in found:
             if not decoder.knows(stored.layout):
                 self.take_schemas()
                 decoder = decoder.with_schemas(self._schemas)
             body = segment.body(stored)
             try:
-                yield Chunk(stored.frame, decoder.decode(body, stored.layout))
+                chunk = Chunk(stored.frame, decoder.decode(body, stored.layout))
             except (pa.ArrowException, IndexError) as error:
                 raise damage(segment.place, segment.name, stored.frame.base, stored.frame.where[1], str(error)) from error
+            chunk = chunk if after is None else behind(self._spec, chunk, after)
+            if chunk.rows.num_rows:
+                yield chunk
 
     def _place(self, partition: int) -> Place:
         if not 0 <= partition < self._spec.partitions:

@@ -126,7 +126,7 @@ def test_segments_are_rolled_and_read_across(tmp_path: Path) -> None:
         assert read(fresh, start) == values[start:]
     assert fresh.append(0, raw(b"0"), sender=Sender("p", 0, 0)) == Appended(0, 1, True)
     files = sorted(p.name.split(".")[-1] for p in (tmp_path / "log").rglob("0*"))
-    assert files.count("acks") == 1
+    assert files.count("acks") == files.count("log")  # they are the index of closed segments, too
 
 
 def test_only_the_segments_of_a_range_are_opened() -> None:
