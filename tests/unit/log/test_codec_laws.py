@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from penstock.core.schema import Schema
 from penstock.log.codec import decode_json, encode_json, to_batch
 from penstock.log.columns import Reasons, column_by_value, plain_column
+from penstock.log.text import json_values
 
 TYPES = [
     "boolean",
@@ -102,3 +103,30 @@ def test_rows_survive_the_way_to_json_and_back(given_rows: list[dict[str, Any]])
     back = decode_json(pa.array(encode_json(batch), pa.binary()), schema)
     assert back.rejected == []
     assert back.table.equals(pa.Table.from_batches([batch]))
+
+
+VALUES = {
+    "boolean": st.booleans(),
+    "long": st.integers(-(2**63), 2**63 - 1),
+    "double": st.floats(),
+    "float": st.floats(width=32),
+    "string": st.text(max_size=6) | st.text('"\\\n\x00\x1f\x7fé🦆 ', max_size=4),
+    "timestamp": times,
+    "date": st.dates(),
+    "decimal(10,2)": st.integers(-(10**9), 10**9).map(lambda n: decimal.Decimal(n) / 100),
+    "binary": st.binary(max_size=4),
+    "array<double>": st.lists(st.floats(), max_size=3),
+}
+
+
+@settings(max_examples=500, deadline=None)
+@given(st.data())
+def test_a_row_is_written_alike_alone_and_among_others(data: st.DataObject) -> None:
+    """Whole columns at once, or value by value as orjson writes a dict: the same bytes."""
+    kinds = data.draw(st.lists(st.sampled_from(list(VALUES)), min_size=1, max_size=4))
+    schema = Schema.of(", ".join(f"c{i} {kind}" for i, kind in enumerate(kinds)))
+    size = data.draw(st.integers(0, 5))
+    columns = [data.draw(st.lists(st.none() | VALUES[kind], min_size=size, max_size=size)) for kind in kinds]
+    table = pa.table([pa.array(c, f.type) for c, f in zip(columns, schema, strict=True)], schema=schema.arrow)
+    plain = zip(*(json_values(column) for column in table.columns), strict=True)
+    assert encode_json(table) == [orjson.dumps(dict(zip(schema.names, row, strict=True))) for row in plain]
