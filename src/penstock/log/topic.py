@@ -139,7 +139,7 @@ class FileTopic:
             except (pa.ArrowException, IndexError) as error:
                 raise damage(segment.place, segment.name, stored.frame.base, stored.frame.where[1], str(error)) from error
             chunk = chunk if after is None else behind(self._spec, chunk, after)
-            if chunk.rows.num_rows:
+            if chunk.frame.count:
                 yield chunk
 
     def _place(self, partition: int) -> Place:

@@ -15,10 +15,11 @@ def behind(spec: TopicSpec, chunk: Chunk, after: int) -> Chunk:
     first = int(np.searchsorted(offsets, after))
     if first == 0:
         return chunk
-    rows = chunk.rows.slice(first)
-    base = int(offsets[first]) if rows.num_rows else frame.end
-    gap = frame.end - base - rows.num_rows
-    return Chunk(replace(frame, base=base, count=rows.num_rows, gap=gap, time_before=_time_before(spec, chunk, first)), rows)
+    count = len(offsets) - first
+    base = int(offsets[first]) if count else frame.end
+    known = _time_before(spec, chunk, first)
+    rest = replace(frame, base=base, count=count, gap=frame.end - base - count, time_before=known)
+    return Chunk(rest, chunk.rows.slice(first))
 
 
 def _time_before(spec: TopicSpec, chunk: Chunk, row: int) -> int:
