@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from penstock.core.time import NEVER, Clock
 from penstock.log.memory import MemoryLog, MemoryTopic
-from penstock.log.port import APPENDED, OFFSET, Appended, Chunk, End, Frame, Sender, TopicSpec
+from penstock.log.port import APPENDED, OFFSET, Appended, Chunk, End, Frame, Part, Sender, TopicSpec
 
 AFTER_A_MARK = 2  # offsets that a mark takes: its own, and one that nobody will ever see
 PIECE = 3  # offsets that a frame is said to have
@@ -55,6 +55,11 @@ class BlindTopic:
                 if mark > NEVER:
                     self._add(partition, None, frame.appended, mark, AFTER_A_MARK)
             return answer
+
+    def append_together(self, parts: Sequence[Part], sender: Sender) -> None:
+        with self._guard:
+            for part in parts:
+                self.append(part.partition, part.rows, mark=part.mark, sender=sender)
 
     def _add(self, partition: int, row: pa.RecordBatch | None, appended: int, mark: int, offsets: int) -> None:
         self._stored[partition].append(Stored(self._next[partition], appended, row, mark))

@@ -181,6 +181,24 @@ class Searching(Protocol):
         ...
 
 
+class Part(NamedTuple):
+    """What goes to one partition: rows, a mark behind them, or both."""
+
+    partition: int
+    rows: pa.RecordBatch | None
+    mark: int = NEVER
+
+
+@runtime_checkable
+class Together(Protocol):
+    """A topic that takes frames for several partitions at once, because its broker has transactions."""
+
+    def append_together(self, parts: Sequence[Part], sender: Sender) -> None:
+        """Adds a frame to each of the partitions: all of them or none, under one stamp. Partitions that have the stamp already
+        get nothing; Fenced and SequenceGap as in `append`."""
+        ...
+
+
 class Log(Protocol):
     """A broker's topics."""
 

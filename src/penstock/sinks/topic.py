@@ -15,7 +15,7 @@ from penstock.core.schema import TIMESTAMP
 from penstock.core.time import NEVER
 from penstock.errors import Fenced, Mismatch, PenstockError, SinkError
 from penstock.log.partitioning import partitions_by_key
-from penstock.log.port import EVENT_TIME, KEY, OPS, ORIGIN, WATERMARK, Log, Sender, Topic
+from penstock.log.port import EVENT_TIME, KEY, OPS, ORIGIN, WATERMARK, Log, Part, Sender, Together, Topic
 from penstock.log.text import key_bytes
 from penstock.sinks.net import net_changes
 from penstock.sinks.port import Delivery, Marker, SinkSpec
@@ -30,9 +30,10 @@ class TopicSink:
     """Appends each epoch's rows in the order (time, position), partitioned by Kafka's hash of the key. Each frame is stamped with
     flow, sink, incarnation, generation and epoch: what is there already is not added again, older drivers are refused.
 
-    Atomic per partition: an epoch that was cut short between two partitions is completed when it is delivered again. The last
-    partition gets a frame in every epoch that wrote one, so that it tells whether the epoch is complete.
-    `fail` is called with each of POINTS as it is passed, "topic.appended" once per frame."""
+    Where the log's broker has transactions, an epoch is there as a whole or not at all. Elsewhere it is atomic per partition: one
+    that was cut short between two partitions is completed when it is delivered again. The last partition gets a frame in every
+    epoch that wrote one, so that it tells whether the epoch is complete.
+    `fail` is called with each of POINTS as it is passed, "topic.appended" once per frame, or once where all go together."""
 
     def __init__(
         self,
@@ -104,14 +105,21 @@ class TopicSink:
         wanted = [p for p, rows in enumerate(parts) if rows.num_rows or mark > seen.marks.get(p, NEVER)]
         if last not in wanted and (wanted or not any(seen.sequences.values())):
             wanted.append(last)  # the first epoch leaves its trace there in any case: a topic that stays empty is not a lost one
-        for partition in wanted:
-            if seen.sequences[partition] >= sender.sequence:
-                continue  # an earlier start came that far
-            rows = parts[partition]
-            topic.append(partition, rows if rows.num_rows or mark == NEVER else None, mark=mark, sender=sender)
-            seen.marks[partition] = max(mark, seen.marks.get(partition, NEVER))
-            seen.sequences[partition] = sender.sequence
-            self._fail("topic.appended")
+        missing = [p for p in wanted if seen.sequences[p] < sender.sequence]  # an earlier start may have come further
+        frames = [Part(p, parts[p] if parts[p].num_rows or mark == NEVER else None, mark) for p in missing]
+        if isinstance(topic, Together):
+            topic.append_together(frames, sender)
+            self._appended(frames, sender)
+            return
+        for part in frames:
+            topic.append(part.partition, part.rows, mark=part.mark, sender=sender)
+            self._appended([part], sender)
+
+    def _appended(self, parts: Sequence[Part], sender: Sender) -> None:
+        for part in parts:
+            self._seen.marks[part.partition] = max(part.mark, self._seen.marks.get(part.partition, NEVER))
+            self._seen.sequences[part.partition] = sender.sequence
+        self._fail("topic.appended")
 
     def _split(self, rows: pa.Table) -> list[pa.RecordBatch]:
         """The rows of each partition as the log stores them."""
