@@ -81,13 +81,17 @@ def read(
 def records(topic: Topic, **options: Any) -> Iterator[Record]:
     """The same, a record at a time; takes what `read` takes, but no columns."""
     for table in read(topic, **options):
-        names = output_names(topic.spec)
-        own = topic.spec.schema.names if topic.spec.schema else [VALUE]
-        system = [table.column(names[name]) for name in _BESIDE]
-        system[3:5] = [column.cast(pa.int64()) for column in system[3:5]]
-        values = table.select(own).to_pylist() if topic.spec.schema else table.column(VALUE).to_pylist()
-        for value, partition, offset, key, at, appended, headers, op in zip(values, *(c.to_pylist() for c in system), strict=True):
-            yield Record(topic.spec.name, partition, offset, key, value, at, appended, dict(headers or ()), op == DELETE)
+        yield from as_records(topic.spec, table)
+
+
+def as_records(spec: TopicSpec, table: pa.Table) -> Iterator[Record]:
+    """The rows of a table that `read` gave with all its columns."""
+    names = output_names(spec)
+    system = [table.column(names[name]) for name in _BESIDE]
+    system[3:5] = [column.cast(pa.int64()) for column in system[3:5]]
+    values = table.select(spec.schema.names).to_pylist() if spec.schema else table.column(VALUE).to_pylist()
+    for value, partition, offset, key, at, appended, headers, op in zip(values, *(c.to_pylist() for c in system), strict=True):
+        yield Record(spec.name, partition, offset, key, value, at, appended, dict(headers or ()), op == DELETE)
 
 
 def output_names(spec: TopicSpec) -> dict[str, str]:
@@ -163,7 +167,7 @@ def _chunks(topic: Topic, partition: int, wanted: _Range, columns: Sequence[str]
         return
     own = topic.spec.schema.names if topic.spec.schema else [VALUE]
     needed = [topic.spec.time] if topic.spec.schema else [VALUE] if columns and output_names(topic.spec)[OP_OUT] in columns else []
-    physical = None if columns is None else [name for name in own if name in columns or name in needed]
+    physical = None if columns is None else [name for name in own if name in columns or name in needed] or own[:1]  # rows, to count
     yield from topic.read(partition, wanted.start, wanted.stop, physical)
 
 

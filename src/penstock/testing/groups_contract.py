@@ -28,7 +28,7 @@ def settle(source: Source, *members: Membership, seconds: float = 30) -> list[St
         told = [member.heartbeat(source) for member in members]
         owned = sorted(partition for standing in told for partition in standing.owned)
         same = len({standing.generation for standing in told}) == 1
-        if same and owned == list(range(source.partitions)) and not any(standing.asked for standing in told):
+        if same and owned == list(range(source.partitions)) and not any(standing.asked or standing.waiting for standing in told):
             return told
         assert time.monotonic() < deadline, f"no agreement: {told}"
         pause.wait(0.01)
@@ -57,6 +57,11 @@ class GroupsContract(ABC):
     def grown(self, source: Source, partitions: int) -> Source:
         """The topic with partitions added."""
         return source._replace(partitions=partitions)
+
+    def check_asked(self, held: Standing, empty: Standing) -> None:
+        """One of two members has all three partitions in hand."""
+        assert held.asked == empty.waiting
+        assert held.asked
 
     @pytest.fixture
     def groups(self, tmp_path: Path) -> Groups:
@@ -97,8 +102,10 @@ class GroupsContract(ABC):
         new = join()
         busy = {partition: Hand(0, 0.0) for partition in range(3)}
         for _ in range(5):
-            assert old.heartbeat(views, busy).owned.keys() == {0, 1, 2}
-            assert not new.heartbeat(views).owned
+            held, empty = old.heartbeat(views, busy), new.heartbeat(views)
+            assert held.owned.keys() == {0, 1, 2}
+            assert not empty.owned
+        self.check_asked(held, empty)
         told = settle(views, old, new)
         assert sorted(len(standing.owned) for standing in told) == [1, 2]
 

@@ -97,6 +97,14 @@ def test_only_the_columns_asked_for_are_read() -> None:
         list(read(topic, columns=["x"]))
 
 
+@pytest.mark.parametrize("schema", [None, Schema.of("n long")], ids=["raw", "typed"])
+def test_positions_alone_are_those_of_every_row(schema: Schema | None) -> None:
+    topic = MemoryLog().create(TopicSpec("t", schema=schema))
+    for n in range(3):
+        topic.append(0, pa.record_batch({"n": [n]} if schema else {"value": pa.array([b"x"], pa.binary())}))
+    assert [table.column("offset").to_pylist() for table in read(topic, columns=["offset"])] == [[0], [1], [2]]
+
+
 def test_a_column_with_the_name_of_a_position_keeps_it() -> None:
     topic = MemoryLog(FixedClock(NOW)).create(TopicSpec("t", schema=Schema.of("offset long, time string, _time int")))
     Producer(topic).send_arrow(pa.table({"offset": [7], "time": ["x"], "_time": pa.array([1], pa.int32())}))

@@ -19,4 +19,4 @@ def groups_of(log: Log) -> Groups:
         return log.groups
     if isinstance(log, FileLog) and isinstance(log.storage, LocalStorage):
         return SqliteGroups(Path(log.storage.root) / FILE, log.clock)
-    raise BadInput(f"{type(log).__name__} has no place for groups", hint="give the consumer groups=MemoryGroups()")
+    raise BadInput(f"{type(log).__name__} has no place for groups", hint="read it with penstock.log.consumer.read")

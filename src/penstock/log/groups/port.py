@@ -36,6 +36,7 @@ class Standing(NamedTuple):
     generation: int  # grows whenever members or partitions change
     owned: Mapping[int, int]  # the partitions of this member, and the committed offset of each
     asked: AbstractSet[int] = frozenset()  # of these, the ones that another member waits for: finish, take no more of them
+    waiting: AbstractSet[int] = frozenset()  # partitions that will be this member's once their owner gives them up
 
 
 class MemberState(NamedTuple):

@@ -80,7 +80,9 @@ def heartbeat(state: State, id: str, source: Source, busy: Mapping[int, Hand], n
         _share_out(state)
     _pass_on(state, id, busy, now)
     owned = {partition: part.offset for partition, part in state.parts.items() if part.owner == id}
-    return Standing(state.generation, owned, frozenset(p for p in owned if state.parts[p].target != id))
+    asked = frozenset(p for p in owned if state.parts[p].target != id)
+    waiting = frozenset(p for p, part in state.parts.items() if part.target == id and p not in owned)
+    return Standing(state.generation, owned, asked, waiting)
 
 
 def commit(state: State, id: str, offsets: Mapping[int, int], now: Beat, wall: int) -> None:
