@@ -10,7 +10,10 @@ _NAMES = {
     "Count": "penstock.flow.kinds",
     "Flow": "penstock.door",
     "FlowTest": "penstock.testing.driver",
+    "GroupConsumer": "penstock.log.groups.consumer",
+    "GroupSettings": "penstock.log.groups.consumer",
     "Hopping": "penstock.flow.kinds",
+    "IdempotentWriter": "penstock.log.groups.once",
     "PenstockError": "penstock.errors",
     "Position": "penstock.core.position",
     "Producer": "penstock.log.producer",
@@ -33,6 +36,8 @@ if TYPE_CHECKING:
     from penstock.flow.aggregates import agg
     from penstock.flow.kinds import Calendar, Count, Hopping, Session, Sliding, Tumbling
     from penstock.flow.lookups import database
+    from penstock.log.groups.consumer import GroupConsumer, GroupSettings
+    from penstock.log.groups.once import IdempotentWriter
     from penstock.log.open import open_log
     from penstock.log.port import TopicSpec
     from penstock.log.producer import Producer
@@ -44,7 +49,10 @@ __all__ = [
     "Count",
     "Flow",
     "FlowTest",
+    "GroupConsumer",
+    "GroupSettings",
     "Hopping",
+    "IdempotentWriter",
     "PenstockError",
     "Position",
     "Producer",

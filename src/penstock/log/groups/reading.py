@@ -15,6 +15,7 @@ class Batch(NamedTuple):
     table: pa.Table  # as penstock.log.consumer.read gives them
     start: int  # where reading began; offsets may have gaps, so the first row may come later
     next: int  # the offset behind it: what is committed
+    offset_column: str = OFFSET  # how the table calls its offsets; `_offset` where a column of the topic has that name
 
 
 def read_batch(topic: Topic, partition: int, start: int, stop: int, most: int) -> Batch:
@@ -28,4 +29,4 @@ def read_batch(topic: Topic, partition: int, start: int, stop: int, most: int) -
             stop = int(tables[-1].column(column)[-1].as_py()) + 1
             break
     rows = pa.concat_tables(tables, promote_options="default") if tables else pa.table({})
-    return Batch(partition, rows, start, stop)
+    return Batch(partition, rows, start, stop, column)
