@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -20,7 +21,7 @@ from penstock.engine.versions import versions_of
 from penstock.kernels.judging import watermarks
 from penstock.kernels.port import Fates
 from penstock.log.codec import decode_json
-from penstock.log.port import EVENT_TIME, KEY, ORIGIN, VALUE, WATERMARK, Chunk, Frame, Topic
+from penstock.log.port import BEFORE, EVENT_TIME, KEY, ORIGIN, VALUE, WATERMARK, Chunk, Frame, Topic
 from penstock.log.rows import deletes_of
 
 ADDRESS = "__at"  # int64: partition << 44 | offset; becomes POSITION only where one is needed
@@ -144,6 +145,8 @@ def _read_piece(
         fixed = clocks.fix(rows.table, rows.times, rows.alive, appended)
         rows = replace(rows, times=fixed.times, explained=fixed.plausible, made=fixed.columns)
     stamps, plausible = _stamped(spec, span, frames, rows, carry)
+    if BEFORE in table.column_names and spec.headers and spec.lateness is not None:
+        stamps = np.maximum(stamps, _moved_by_what_is_gone(table, spec.lateness))
     inside = (offsets >= span.start) & (offsets < span.stop)
     implausible = inside & rows.alive & ~plausible
     kept = inside & rows.alive & plausible
@@ -227,11 +230,28 @@ def _stamped(spec: SourceSpec, span: Range, frames: Sequence[Frame], rows: _Rows
     if spec.lateness is not None and before > NEVER:
         start = max(start, before - spec.lateness)
     marks = [(int(np.searchsorted(rows.offsets, f.base)), f.mark_before) for f in frames[1:] if f.mark_before > start]
+    if spec.headers and spec.lateness is not None:
+        marks += _behind_gaps(rows.offsets, frames, spec.lateness)
     counts = rows.alive if rows.explained is None else rows.alive & rows.explained
     times = rows.times if spec.ahead else np.where(counts, rows.times, NEVER)
     stamps, plausible, _ = watermarks(times, rows.appended, start, LAST if spec.written else spec.future, spec.lateness, marks)
     plausible &= (rows.times >= FIRST) & (rows.times <= LAST)
     return stamps, plausible if rows.explained is None else plausible & rows.explained
+
+
+def _behind_gaps(offsets: Times, frames: Sequence[Frame], lateness: int) -> list[tuple[int, int]]:
+    """(row, W) where a frame does not follow the one before it: rows between them that were compacted away have moved time."""
+    return [
+        (int(np.searchsorted(offsets, after.base)), after.time_before - lateness)
+        for before, after in pairwise(frames)
+        if (before.gap or after.base != before.end) and after.time_before > NEVER
+    ]
+
+
+def _moved_by_what_is_gone(table: pa.Table, lateness: int) -> Times:
+    """The least W of each row by the times of rows before it that were compacted away."""
+    known = np.asarray(table.column(BEFORE).fill_null(NEVER).to_numpy(), np.int64)
+    return np.where(known > NEVER, known - lateness, NEVER)
 
 
 def _logical(spec: SourceSpec, rows: _Rows, stored: pa.Table, stamps: Times, partition: int) -> pa.Table:
