@@ -17,7 +17,7 @@ class Decoder:
     def __init__(self, spec: TopicSpec, schemas: Sequence[Schema | None], columns: Sequence[str] | None) -> None:
         self._spec, self._columns = spec, columns
         self._schemas = list(schemas)
-        self._wanted = _wanted(spec, columns)
+        self._wanted = check_columns(spec, columns)
         self._plans: dict[Layout, tuple[pa.Schema, pa.Schema]] = {}
 
     def knows(self, layout: Layout) -> bool:
@@ -50,7 +50,8 @@ class Decoder:
         return plan
 
 
-def _wanted(spec: TopicSpec, columns: Sequence[str] | None) -> set[str] | None:
+def check_columns(spec: TopicSpec, columns: Sequence[str] | None) -> set[str] | None:
+    """The columns asked for; NotFound for one that the topic has not."""
     if columns is None:
         return None
     names = physical(spec.schema).names

@@ -9,7 +9,7 @@ from penstock.errors import AlreadyThere, NotFound
 from penstock.log.acks import Ack, State, encode_ack, open_acks
 from penstock.log.place import named
 from penstock.log.port import TopicSpec
-from penstock.log.refusals import already_there, no_topic
+from penstock.log.refusals import already_there, no_topic, refuse_codec
 from penstock.log.rows import check_spec
 from penstock.log.settings import decode_settings, encode_settings
 from penstock.log.store import SETTINGS, TOPICS, TopicStore, directory_of, settings_of
@@ -30,6 +30,7 @@ class FileLog:
     def create(self, spec: TopicSpec) -> FileTopic:
         check_name(spec.name)
         check_spec(spec)
+        refuse_codec(spec)
         id = secrets.token_hex(16)
         try:
             self.storage.publish(settings_of(spec.name), encode_settings(spec, id))

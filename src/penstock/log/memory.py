@@ -16,7 +16,7 @@ from penstock.log.frame import Layout
 from penstock.log.groups.memory import MemoryGroups
 from penstock.log.port import Appended, Chunk, End, Frame, Sender, TopicSpec
 from penstock.log.producers import Producers, check_sender
-from penstock.log.refusals import already_there, evolves, no_topic
+from penstock.log.refusals import already_there, evolves, no_topic, refuse_codec
 from penstock.log.rows import RowCheck, check_sizes, check_something, check_spec
 from penstock.log.stamp import Tail, stamped
 
@@ -128,6 +128,7 @@ class MemoryLog:
     def create(self, spec: TopicSpec) -> MemoryTopic:
         check_name(spec.name)
         check_spec(spec)
+        refuse_codec(spec)
         made = MemoryTopic(spec, self._clock)
         there = self._topics.setdefault(spec.name.lower(), made)
         if there is not made:

@@ -24,6 +24,8 @@ ORIGIN = "__pos"  # binary: the position a flow gave the row; only in topics wri
 WATERMARK = "__w"  # int64, null = never late: W(r) of a row not yet judged; only in topics written by a flow
 OFFSET = "__offset"  # int64: offset of each row, only in what is read, and only where they are not base, base + 1, …
 BEFORE = "__before"  # int64: greatest plausible event time of all earlier rows, only where some that were compacted away count
+BAD = "__bad"  # string: why the record could not be read, null where it could; only in what is read, and only where one could not
+RAW = "__raw"  # binary: the value of such a record, as it is; beside BAD
 APPENDED = "__appended"  # int64: append time of each row, only in what is read, and only where they have several
 
 
@@ -42,6 +44,7 @@ class TopicSpec:
     max_record: int = 1 << 20
     writer: str | None = None  # the flow that writes it; its rows bring time, position and watermark along
     changelog: bool = False
+    codec: str | None = None  # how Kafka's records hold rows: json, avro, avro+registry, raw; None: as the log does by itself
 
 
 class Sender(NamedTuple):

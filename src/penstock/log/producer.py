@@ -268,11 +268,8 @@ class Producer:
 
     def _resume(self, partition: int) -> int:
         """The number after the last one that the log has of this producer."""
-        for frame in reversed(self._topic.frames(partition)):
-            sender = frame.sender
-            if sender and sender.id == self.id:
-                return sender.sequence + 1 if sender.epoch == self._epoch else 0
-        return 0
+        last = self._topic.senders(partition).get(self.id)
+        return last.sequence + 1 if last and last.epoch == self._epoch else 0
 
     def _report(self, refused: list[tuple[_Buffered, str]]) -> None:
         if self._on_reject:

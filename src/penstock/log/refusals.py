@@ -3,7 +3,8 @@
 import difflib
 
 from penstock.core.schema import Schema
-from penstock.errors import AlreadyThere, BadSchema, NotFound
+from penstock.errors import AlreadyThere, BadInput, BadSchema, NotFound
+from penstock.log.port import TopicSpec
 
 
 def already_there(name: str, other: str) -> AlreadyThere:
@@ -15,6 +16,12 @@ def no_topic(name: str, names: list[str]) -> NotFound:
     close = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
     hint = f"did you mean {' or '.join(close)}?" if close else "penstock topic list shows what is there"
     return NotFound(f"there is no topic {name}", hint=hint)
+
+
+def refuse_codec(spec: TopicSpec) -> None:
+    """For logs that store columns."""
+    if spec.codec is not None:
+        raise BadInput(f"topic {spec.name} cannot have the codec {spec.codec!r}", "this log stores columns; codecs are Kafka's")
 
 
 def evolves(name: str, newest: Schema | None, schema: Schema) -> bool:

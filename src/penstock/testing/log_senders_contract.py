@@ -4,21 +4,24 @@ import pyarrow as pa
 import pytest
 
 from penstock.core.schema import Schema
+from penstock.core.time import NEVER
 from penstock.errors import BadInput, BadSchema, BadTime, Fenced, SequenceGap
 from penstock.log.port import Appended, Log, Sender, Topic, TopicSpec
-from penstock.testing.log_samples import DAY, NOW, RAW, SCHEMA, TYPED, typed, values
+from penstock.testing.log_samples import DAY, NOW, RAW, SCHEMA, TYPED, frames_of, rows_of, typed, values
 
 
 class SenderContract:
     """Retries are stored once; a schema may only grow. Needs the fixtures `log` and `topic`."""
 
+    dense: bool
+
     def test_a_retry_returns_the_first_offset(self, topic: Topic) -> None:
-        for sequence in range(40):
-            topic.append(0, typed([sequence, sequence]), sender=Sender("p", 0, sequence))
+        first = [topic.append(0, typed([n, n]), sender=Sender("p", 0, n)).base for n in range(40)]
+        assert first == (list(range(0, 80, 2)) if self.dense else sorted(set(first)))
         for sequence in (39, 38, 20, 0):
             answer = topic.append(0, typed([sequence, sequence]), sender=Sender("p", 0, sequence))
-            assert answer == Appended(2 * sequence, 2, True)
-        assert topic.ends()[0].next == 80
+            assert answer == Appended(first[sequence], 2, True)
+        assert values(topic, "id") == [n // 2 for n in range(80)]
 
     def test_a_gap_is_an_error(self, topic: Topic) -> None:
         topic.append(0, typed([1]), sender=Sender("p", 0, 5))
@@ -26,12 +29,14 @@ class SenderContract:
             topic.append(0, typed([2]), sender=Sender("p", 0, 7))
         with pytest.raises(SequenceGap, match="does not hold it"):
             topic.append(0, typed([2]), sender=Sender("p", 0, 4))
-        assert topic.append(0, typed([2]), sender=Sender("p", 0, 6)).base == 1
+        answer = topic.append(0, typed([2]), sender=Sender("p", 0, 6))
+        assert not answer.duplicate
+        assert answer.base == 1 if self.dense else answer.base > 0
+        assert values(topic, "id") == [1, 2]
 
     def test_a_sender_that_may_skip_numbers_is_still_heard_once(self, topic: Topic) -> None:
-        for sequence in (0, 3, 10):
-            topic.append(0, typed([sequence]), sender=Sender("p", 0, sequence, gaps=True))
-        assert topic.append(0, typed([3]), sender=Sender("p", 0, 3, gaps=True)) == Appended(1, 1, True)
+        first = {n: topic.append(0, typed([n]), sender=Sender("p", 0, n, gaps=True)).base for n in (0, 3, 10)}
+        assert topic.append(0, typed([3]), sender=Sender("p", 0, 3, gaps=True)) == Appended(first[3], 1, True)
         with pytest.raises(SequenceGap):
             topic.append(0, typed([5]), sender=Sender("p", 0, 5, gaps=True))
         assert values(topic, "id") == [0, 3, 10]
@@ -49,7 +54,9 @@ class SenderContract:
         for partition in (0, 1):
             for name in ("p", "q"):
                 assert not topic.append(partition, typed([1]), sender=Sender(name, 0, 0)).duplicate
-        assert [f.sender for f in topic.frames(1)] == [Sender("p", 0, 0), Sender("q", 0, 0)]
+        assert topic.senders(1) == {"p": Sender("p", 0, 0), "q": Sender("q", 0, 0)}
+        if topic.headers:
+            assert [f.sender for f in topic.frames(1)] == [Sender("p", 0, 0), Sender("q", 0, 0)]
 
     def test_the_last_stamp_of_every_producer_is_known(self, log: Log) -> None:
         topic = log.create(TopicSpec("t", 2, SCHEMA, "at"))
@@ -66,7 +73,10 @@ class SenderContract:
         topic.append(0, None, mark=NOW, sender=Sender("p", 0, 0))
         topic.append(0, typed([]), sender=Sender("p", 0, 1))
         assert topic.append(0, None, mark=NOW, sender=Sender("p", 0, 0)) == Appended(0, 0, True)
-        assert len(topic.frames(0)) == 2
+        assert topic.append(0, typed([]), sender=Sender("p", 0, 1)).duplicate
+        assert [f.mark for f in frames_of(topic) if f.mark > NEVER] == [NOW]
+        if topic.headers:
+            assert len(topic.frames(0)) == 2
 
     def test_a_refused_append_uses_no_number(self, topic: Topic) -> None:
         with pytest.raises(BadTime):
@@ -88,7 +98,7 @@ class SenderContract:
         newer.append(0, typed([2], extra=pa.array([0.5])))
         newer.append(0, typed([3]))
         assert values(log.topic("orders"), "extra") == [None, 0.5, None]
-        assert [c.rows.schema.names for c in newer.read(0, columns=["extra"])] == [["extra"]] * 3
+        assert rows_of(newer, columns=["extra"]) == [{"extra": None}, {"extra": 0.5}, {"extra": None}]
 
     def test_a_topic_opened_before_learns_of_the_column(self, log: Log, topic: Topic) -> None:
         newer = log.evolve("orders", Schema.of(SCHEMA.ddl() + ", extra double"))

@@ -1,0 +1,214 @@
+"""The client of a process: opened once per broker, never carried over a fork; what it says is told in our words."""
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from typing import Any, NamedTuple, TypeVar
+
+from penstock.errors import AlreadyThere, LogError, NotFound, OffsetGone, PenstockError
+from penstock.log.kafka.settings import KafkaSettings
+
+PATIENCE = 60.0  # seconds without an answer after which the broker counts as away
+_EXTRA = "Kafka's client is not installed"
+
+T = TypeVar("T")
+
+
+def library() -> Any:
+    """The module confluent_kafka, loaded when a Kafka log is first used."""
+    try:
+        import confluent_kafka
+        import confluent_kafka.admin
+    except ImportError as error:
+        raise LogError(_EXTRA, str(error), hint="pip install 'penstock[kafka]'") from error
+    return confluent_kafka
+
+
+class Described(NamedTuple):
+    """A topic as the broker has it."""
+
+    id: str
+    partitions: int
+
+
+class PerProcess:
+    """Things of this process by key. After a fork the child starts with none; those of its parent are kept, but never touched."""
+
+    def __init__(self) -> None:
+        self._things: dict[Any, Any] = {}
+        self._parents: list[Any] = []
+        self._guard = threading.RLock()
+        os.register_at_fork(after_in_child=self._leave)
+
+    def get(self, key: Any, make: Callable[[], T]) -> T:
+        with self._guard:
+            if key not in self._things:
+                self._things[key] = make()
+            found: T = self._things[key]
+            return found
+
+    def take(self, key: Any) -> Any | None:
+        """The thing, which from now on is the caller's alone; None if there is none."""
+        with self._guard:
+            return self._things.pop(key, None)
+
+    def give(self, key: Any, thing: Any, most: int) -> list[Any]:
+        """Puts it there for the next one; returns what had to make room."""
+        with self._guard:
+            out = [self._things.pop(key)] if key in self._things else []
+            self._things[key] = thing
+            while len(self._things) > most:
+                out.append(self._things.pop(next(iter(self._things))))
+            return out
+
+    def drop(self, key: Any, close: Callable[[Any], None]) -> None:
+        found = self.take(key)
+        if found is not None:
+            close(found)
+
+    def held(self) -> list[Any]:
+        with self._guard:
+            return list(self._things)
+
+    def _leave(self) -> None:
+        self._parents.append(self._things)
+        self._things, self._guard = {}, threading.RLock()
+
+
+_ADMINS = PerProcess()
+_PRODUCERS = PerProcess()
+_SINGLE = {"enable.idempotence": True, "linger.ms": 0, "message.timeout.ms": int(PATIENCE * 1000), "message.max.bytes": 64 << 20}
+
+
+def admin(settings: KafkaSettings) -> Any:
+    def make() -> Any:
+        settings.warn_of_plain_text()
+        return library().admin.AdminClient(settings.client())
+
+    with translated(settings):
+        return _ADMINS.get(settings, make)
+
+
+def describe(settings: KafkaSettings, name: str) -> Described | None:
+    """The topic's id and number of partitions as the broker has them now; None if there is no such topic."""
+    kafka = library()
+    try:
+        found = insisted(
+            settings,
+            name,
+            lambda: admin(settings).describe_topics(kafka.TopicCollection([name]), request_timeout=PATIENCE)[name].result(PATIENCE),
+        )
+    except NotFound:
+        return None
+    id = found.topic_id
+    number = (id.get_most_significant_bits() % 2**64) << 64 | id.get_least_significant_bits() % 2**64
+    return Described(f"{number:032x}", len(found.partitions))
+
+
+class Bounds(NamedTuple):
+    """A partition now."""
+
+    first: int
+    end: int  # behind its last record
+    newest: int  # the greatest time of a record in milliseconds, -1 if there is none
+
+
+def offsets(settings: KafkaSettings, name: str, partitions: list[int], *, committed: bool = True) -> dict[int, Bounds]:
+    """The bounds of partitions. committed: only up to where the first open transaction begins."""
+    kafka = library()
+    level = kafka.IsolationLevel.READ_COMMITTED if committed else kafka.IsolationLevel.READ_UNCOMMITTED
+    spec = kafka.admin.OffsetSpec
+
+    def ask() -> list[dict[int, Any]]:
+        asked = []
+        for what in (spec.earliest(), spec.latest(), spec.max_timestamp()):
+            wanted = {kafka.TopicPartition(name, p): what for p in partitions}
+            asked.append(admin(settings).list_offsets(wanted, isolation_level=level, request_timeout=PATIENCE))
+        return [{tp.partition: future.result(PATIENCE) for tp, future in one.items()} for one in asked]
+
+    first, last, newest = insisted(settings, name, ask)
+    return {p: Bounds(first[p].offset, last[p].offset, newest[p].timestamp) for p in partitions}
+
+
+def produce_one(settings: KafkaSettings, name: str, partition: int, value: bytes | None, key: bytes | None, **more: Any) -> int:
+    """Writes one record, acknowledged by all replicas in sync, and returns its offset. more: timestamp, headers."""
+    done: list[tuple[Any, int]] = []
+
+    def told_of(error: Any, message: Any) -> None:
+        done.append((error, -1 if error else message.offset()))
+
+    with translated(settings, name):
+        producer = _PRODUCERS.get(settings, lambda: library().Producer(settings.client(**_SINGLE)))
+        producer.produce(name, value, key, partition, on_delivery=told_of, **more)
+        if producer.flush(PATIENCE) or not done:
+            raise away(settings, "whether the record is in the log is not known")
+    error, offset = done[0]
+    if error is not None:
+        raise told(settings, error, name)
+    return offset
+
+
+def answer(settings: KafkaSettings, future: "Future[T]", name: str = "") -> T:
+    """What the broker answers."""
+    with translated(settings, name):
+        return future.result(PATIENCE)
+
+
+def insisted(settings: KafkaSettings, name: str, ask: Callable[[], T]) -> T:
+    """Asks again while the broker is starting, moves the partition, or cannot be reached: up to PATIENCE."""
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        try:
+            with translated(settings, name):
+                return ask()
+        except LogError as error:
+            if not _passes(error.__cause__) or time.monotonic() > deadline:
+                raise
+            time.sleep(0.05)
+
+
+def _passes(error: BaseException | None) -> bool:
+    """Whether asking again may help."""
+    code = library().KafkaError
+    found: Any = error.args[0] if error is not None and error.args else None
+    passing = (code._TRANSPORT, code._ALL_BROKERS_DOWN, code._TIMED_OUT, code.NOT_LEADER_FOR_PARTITION, code.LEADER_NOT_AVAILABLE)
+    return hasattr(found, "code") and (found.retriable() or found.code() in passing)
+
+
+@contextmanager
+def translated(settings: KafkaSettings, name: str = "") -> Iterator[None]:
+    """Errors of the client become ours."""
+    try:
+        yield
+    except PenstockError:
+        raise
+    except TimeoutError as error:
+        raise away(settings, "it did not answer in time") from error
+    except Exception as error:
+        if type(error).__module__.split(".")[0] not in ("cimpl", "confluent_kafka"):
+            raise
+        found = error.args[0] if error.args else error
+        raise told(settings, found, name) from error
+
+
+def away(settings: KafkaSettings, why: str) -> LogError:
+    return LogError(
+        f"Kafka at {','.join(settings.servers)} cannot be used", why, hint="what was not acknowledged can be sent again"
+    )
+
+
+def told(settings: KafkaSettings, error: Any, name: str = "") -> PenstockError:
+    """A KafkaError as an error of ours."""
+    code = library().KafkaError
+    number = error.code() if hasattr(error, "code") else None
+    text = error.str() if hasattr(error, "str") else str(error)
+    if number in (code.UNKNOWN_TOPIC_OR_PART, code._UNKNOWN_TOPIC, code.UNKNOWN_TOPIC_ID, code._UNKNOWN_PARTITION):
+        return NotFound(f"Kafka has no topic {name}".rstrip(), text)
+    if number == code.TOPIC_ALREADY_EXISTS:
+        return AlreadyThere(f"there is a topic {name} already")
+    if number in (code.OFFSET_OUT_OF_RANGE, code._AUTO_OFFSET_RESET):
+        return OffsetGone(f"{name}: the offset asked for is not there any more", text, hint="read from earliest")
+    return away(settings, text)

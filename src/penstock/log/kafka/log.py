@@ -1,0 +1,119 @@
+"""The topics of a Kafka broker as a log."""
+
+from dataclasses import replace
+
+from penstock.core.names import check_name
+from penstock.core.schema import Schema
+from penstock.core.time import Clock, SystemClock
+from penstock.errors import AlreadyThere, BadInput, BadName, NotFound
+from penstock.log.kafka.catalog import INTERNAL, Entry, catalog, wait_for
+from penstock.log.kafka.client import PATIENCE, admin, answer, describe, library, translated
+from penstock.log.kafka.codecs import check_codec
+from penstock.log.kafka.settings import KafkaSettings
+from penstock.log.kafka.topic import KafkaTopic
+from penstock.log.port import TopicSpec
+from penstock.log.refusals import already_there, evolves, no_topic
+from penstock.log.rows import check_spec
+
+
+class KafkaLog:
+    """The topics of a broker, all of them or those of a prefix. Holds nothing open itself; picklable, without secrets."""
+
+    def __init__(self, settings: KafkaSettings, clock: Clock | None = None) -> None:
+        self.settings = settings
+        self.clock = clock or SystemClock()
+
+    def __repr__(self) -> str:
+        return f"KafkaLog({self.settings})"
+
+    def create(self, spec: TopicSpec) -> KafkaTopic:
+        self._check(spec)
+        twin = [name for name in self.topics() if name.lower() == spec.name.lower()]
+        if twin:
+            raise already_there(spec.name, twin[0])
+        new = library().admin.NewTopic(self._on_broker(spec.name), spec.partitions, self.settings.replication, config=_config(spec))
+        with translated(self.settings, spec.name):
+            made = admin(self.settings).create_topics([new], request_timeout=PATIENCE)
+        answer(self.settings, made[self._on_broker(spec.name)], spec.name)
+        return self._adopted(spec, wait_for(self.settings, self._on_broker(spec.name)))
+
+    def adopt(self, spec: TopicSpec) -> KafkaTopic:
+        """Gives settings (schema, time, key, codec) to a topic that others made and write. Their records are left as they are."""
+        self._check(spec)
+        found = describe(self.settings, self._on_broker(spec.name))
+        if found is None:
+            raise no_topic(spec.name, self.topics())
+        known = catalog(self.settings).get(self._on_broker(spec.name))
+        if known and known.id == found.id:
+            raise AlreadyThere(f"topic {spec.name} has settings already", hint="penstock topic describe shows them")
+        return self._adopted(replace(spec, partitions=found.partitions), found.id)
+
+    def topic(self, name: str) -> KafkaTopic:
+        check_name(name)
+        found = describe(self.settings, self._on_broker(name)) if not self._on_broker(name).startswith(INTERNAL) else None
+        if found is None:
+            raise no_topic(name, self.topics())
+        known = catalog(self.settings).get(self._on_broker(name))
+        if known is None or known.id != found.id:  # made by others: records are bytes
+            known = Entry(TopicSpec(name), found.id)
+        return KafkaTopic(self.settings, self.clock, replace(known, spec=replace(known.spec, partitions=found.partitions)))
+
+    def topics(self) -> list[str]:
+        with translated(self.settings):
+            found = admin(self.settings).list_topics(timeout=PATIENCE).topics
+        prefix = self.settings.prefix
+        return sorted(name.removeprefix(prefix) for name in found if name.startswith(prefix) and not name.startswith(INTERNAL))
+
+    def delete(self, name: str) -> None:
+        self.topic(name)
+        on_broker = self._on_broker(name)
+        with translated(self.settings, name):
+            gone = admin(self.settings).delete_topics([on_broker], request_timeout=PATIENCE)
+        answer(self.settings, gone[on_broker], name)
+        if catalog(self.settings).get(on_broker):
+            catalog(self.settings).put(on_broker, None)
+
+    def evolve(self, name: str, schema: Schema) -> KafkaTopic:
+        topic = self.topic(name)
+        if evolves(name, topic.spec.schema, schema):
+            known = catalog(self.settings).get(self._on_broker(name))
+            if known is None:
+                raise NotFound(f"topic {name} has no settings")
+            catalog(self.settings).put(self._on_broker(name), known.grown(schema))
+        return self.topic(name)
+
+    def add_partitions(self, name: str, partitions: int) -> KafkaTopic:
+        """More partitions; keys then go to other ones, and their earlier records stay where they are."""
+        topic = self.topic(name)
+        if partitions <= topic.spec.partitions:
+            raise BadInput(f"topic {name} has {topic.spec.partitions} partitions; Kafka can only add some")
+        new = library().admin.NewPartitions(self._on_broker(name), partitions)
+        with translated(self.settings, name):
+            made = admin(self.settings).create_partitions([new], request_timeout=PATIENCE)
+        answer(self.settings, made[self._on_broker(name)], name)
+        return self.topic(name)
+
+    def _adopted(self, spec: TopicSpec, id: str) -> KafkaTopic:
+        entry = Entry(spec, id, (spec.schema,) if spec.schema else ())
+        catalog(self.settings).put(self._on_broker(spec.name), entry)
+        return KafkaTopic(self.settings, self.clock, entry)
+
+    def _check(self, spec: TopicSpec) -> None:
+        check_name(spec.name)
+        check_spec(spec)
+        check_codec(spec, self.settings)
+        if self._on_broker(spec.name).startswith(INTERNAL):
+            raise BadName(f"{spec.name} cannot name a topic: names with {' or '.join(INTERNAL)} are the broker's and ours")
+
+    def _on_broker(self, name: str) -> str:
+        return self.settings.prefix + name
+
+
+def _config(spec: TopicSpec) -> dict[str, str]:
+    """Kafka's own settings of a topic: nothing is removed unless that is asked for; records may be as large as the topic says."""
+    return {
+        "retention.ms": "-1",
+        "retention.bytes": "-1",
+        "message.timestamp.type": "CreateTime",
+        "max.message.bytes": str((4 << 20) + 4 * spec.max_record),
+    }

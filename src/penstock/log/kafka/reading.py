@@ -1,0 +1,110 @@
+"""Ranges of a partition, read by explicit offsets. Consumers stay open between reads, a few per process."""
+
+import atexit
+import time
+from collections.abc import Iterator
+
+from penstock.errors import LogError, NotFound
+from penstock.log.kafka.client import PATIENCE, PerProcess, away, offsets
+from penstock.log.kafka.fetching import Fetched, Fetcher, PlainFetcher
+from penstock.log.kafka.settings import KafkaSettings
+
+PIECE = 100_000  # records of one piece
+_MOST_OPEN = 24
+_WAIT = 0.2
+
+
+class PartitionReader:
+    """One consumer, and where it stands."""
+
+    def __init__(self, settings: KafkaSettings, name: str, partition: int, fetcher: Fetcher | None = None) -> None:
+        self._settings, self._name, self._partition = settings, name, partition
+        self._fetcher = fetcher or PlainFetcher(settings, name, partition)
+        self._at = -1
+        self._held: Fetched | None = None  # fetched, but behind the stop of the last read
+
+    def pieces(self, start: int, stop: int) -> Iterator[Fetched]:
+        """The records of [start, stop), which must lie before the last stable offset. Offsets that hold none, or aborted ones, are
+        passed over: the read ends when the partition is known to hold nothing more in the range."""
+        if self._at != start:
+            self._held = None
+            self._fetcher.seek(start)
+            self._at = start
+        while self._at < stop:
+            piece = self._next()
+            inside = int(piece.offsets.searchsorted(stop))
+            if inside < len(piece):
+                self._held, piece = piece.slice(inside, len(piece)), piece.slice(0, inside)
+                self._at = stop
+            elif len(piece) or piece.end >= 0:
+                self._at = min(stop, max(piece.end, int(piece.offsets[-1]) + 1 if len(piece) else 0, self._at))
+                if piece.end >= stop:
+                    self._fetcher.rest()
+            if len(piece):
+                yield piece
+
+    def _next(self) -> Fetched:
+        if self._held is not None:
+            held, self._held = self._held, None
+            return held
+        deadline = time.monotonic() + PATIENCE
+        while time.monotonic() < deadline:
+            found = self._fetcher.fetch(PIECE, _WAIT)
+            if len(found) or found.end >= 0:
+                return found
+        raise away(self._settings, f"{self._name}/{self._partition} gave nothing from offset {self._at} for {PATIENCE:.0f} seconds")
+
+    def close(self) -> None:
+        self._fetcher.close()
+
+
+_OPEN = PerProcess()
+
+
+def read_range(settings: KafkaSettings, name: str, id: str, partition: int, start: int, stop: int) -> Iterator[Fetched]:
+    """The committed records of [start, stop) of a partition of the topic with this id."""
+    key = (settings, name, id, partition)
+    reader = _OPEN.take(key) or PartitionReader(settings, name, partition)
+    try:
+        yield from reader.pieces(start, stop)
+    except (LogError, NotFound):
+        reader.close()
+        raise
+    except BaseException:  # left in the middle: where it stands is known, and the next read may go on
+        _put_back(key, reader)
+        raise
+    _put_back(key, reader)
+
+
+def settled(settings: KafkaSettings, name: str, partition: int) -> int:
+    """The end of the partition as it is now, once every transaction before it has come to its end."""
+    return settled_all(settings, name, [partition])[partition]
+
+
+def settled_all(settings: KafkaSettings, name: str, partitions: list[int]) -> dict[int, int]:
+    wanted = {p: end for p, (_, end, _) in offsets(settings, name, partitions, committed=False).items()}
+    for partition, end in wanted.items():
+        wait_until_seen(settings, name, partition, end) if end else None
+    return wanted
+
+
+def wait_until_seen(settings: KafkaSettings, name: str, partition: int, end: int) -> None:
+    """Returns once readers of committed records see up to this offset."""
+    deadline = time.monotonic() + PATIENCE + settings.transaction_timeout / 1000
+    while time.monotonic() < deadline:
+        if offsets(settings, name, [partition])[partition][1] >= end:
+            return
+        time.sleep(0.002)
+    raise away(settings, f"a transaction before offset {end} of {name}/{partition} does not end")
+
+
+def _put_back(key: object, reader: PartitionReader) -> None:
+    for old in _OPEN.give(key, reader, _MOST_OPEN):
+        old.close()
+
+
+@atexit.register
+def close_readers() -> None:
+    """Closes what this process has open."""
+    for key in _OPEN.held():
+        _OPEN.drop(key, PartitionReader.close)

@@ -1,0 +1,147 @@
+"""Fetched records as the chunks that readers of a log get: rows in columns, marks taken out, misfits with their reason."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.core.change import Op
+from penstock.core.schema import Schema
+from penstock.core.time import NEVER, micros
+from penstock.log.codec import Decoded, event_times
+from penstock.log.kafka.codecs import Codec
+from penstock.log.kafka.fetching import Fetched, Numbers
+from penstock.log.kafka.headers import deletes_in, marks_of, system_columns
+from penstock.log.port import APPENDED, BAD, KEY, OFFSET, OPS, RAW, VALUE, Chunk, Frame, TopicSpec
+from penstock.log.rows import SYSTEM
+
+_ORDER = [field.name for field in SYSTEM]
+
+
+@dataclass
+class Reading:
+    """One read of one partition: what its chunks have told so far."""
+
+    spec: TopicSpec
+    codec: Codec | None
+    columns: Sequence[str] | None
+    mark: int = NEVER
+    time: int = NEVER
+    appended: int = NEVER
+
+    def chunks(self, found: Fetched) -> Iterator[Chunk]:
+        """A chunk ends where a mark stands; one without rows tells of a mark that has none before it."""
+        marks = marks_of(found.headers)
+        begin = 0
+        rows = self._rows(found, marks)
+        taken = 0
+        for i in [*sorted(marks), len(found)]:
+            count = i - begin
+            mark = marks.get(i, NEVER)
+            if count or mark > NEVER:
+                last = i if mark > NEVER else i - 1
+                yield self._chunk(rows.slice(taken, count), found, begin, i, int(found.offsets[last]) + 1, mark)
+            taken, begin = taken + count, i + 1
+
+    def _rows(self, found: Fetched, marks: dict[int, int]) -> pa.RecordBatch:
+        if marks:
+            keep = np.ones(len(found), bool)
+            keep[list(marks)] = False
+            places = np.cumsum(keep) - 1
+            headers = {int(places[i]): h for i, h in found.headers.items() if keep[i]}
+            mask = pa.array(keep)
+            found = Fetched(found.offsets[keep], found.times[keep], found.keys.filter(mask), found.values.filter(mask), headers)
+        return _batch(self.spec, self.codec, found)
+
+    def _chunk(self, rows: pa.RecordBatch, found: Fetched, start: int, stop: int, end: int, mark: int) -> Chunk:
+        offsets, appended = found.offsets[start:stop], found.times[start:stop] * 1000
+        count = len(offsets)
+        base = int(offsets[0]) if count else end - 1
+        self.appended = max(self.appended, int(found.times[min(stop, len(found) - 1)]) * 1000)
+        least = greatest = plausible = NEVER
+        if count:
+            least, greatest, plausible = _times(self.spec, rows, appended)
+            rows = _with_places(_selected(rows, self.columns), offsets, appended, base, self.appended)
+        frame = Frame(base, count, self.appended, least, greatest, plausible, mark, self.time, self.mark, gap=end - base - count)
+        self.mark, self.time = frame.mark_after, frame.time_after
+        return Chunk(frame, rows)
+
+
+def _times(spec: TopicSpec, rows: pa.RecordBatch, appended: Numbers) -> tuple[int, int, int]:
+    """Least, greatest and greatest plausible event time of the rows that could be read."""
+    times = event_times(rows, spec, appended)
+    if BAD in rows.schema.names:
+        fine = rows.column(BAD).is_null().to_numpy(zero_copy_only=False)
+        times, appended = times[fine], appended[fine]
+    if not len(times):
+        return NEVER, NEVER, NEVER
+    below = times if spec.writer else times[times <= appended + micros(spec.future)]
+    return int(times.min()), int(times.max()), int(below.max()) if len(below) else NEVER
+
+
+def _selected(rows: pa.RecordBatch, columns: Sequence[str] | None) -> pa.RecordBatch:
+    """The columns asked for and the system columns; where that is nothing at all, the keys, which are null."""
+    names = [name for name in rows.schema.names if columns is None or name in columns or name.startswith("__")]
+    return rows.select(names) if names else pa.record_batch({KEY: pa.nulls(rows.num_rows, pa.binary())})
+
+
+def _with_places(rows: pa.RecordBatch, offsets: Numbers, appended: Numbers, base: int, latest: int) -> pa.RecordBatch:
+    count = len(offsets)
+    if offsets[-1] - base != count - 1:
+        rows = rows.append_column(OFFSET, pa.array(offsets))
+    if appended.min() != latest:
+        rows = rows.append_column(APPENDED, pa.array(appended))
+    return rows
+
+
+def _batch(spec: TopicSpec, codec: Codec | None, found: Fetched) -> pa.RecordBatch:
+    """The columns of the topic and the system columns."""
+    count = len(found)
+    system = system_columns(found.headers, count, flow=spec.writer is not None, timed=spec.schema is None or not spec.time)
+    if found.keys.null_count < count:
+        system[KEY] = found.keys
+    if codec is None or spec.schema is None:
+        user, loose = {VALUE: found.values}, False
+    else:
+        gone = deletes_in(found.headers) | set(np.flatnonzero(found.values.is_null().to_numpy(zero_copy_only=False)).tolist())
+        user = _decoded(codec.decode(found.values, spec.schema, gone), spec.schema, count)
+        bad = {i for i, reason in enumerate(user[BAD].to_pylist()) if reason is not None} if BAD in user else set()
+        if gone - bad:
+            system[OPS] = pa.array([int(Op.DELETE) if i in gone - bad else None for i in range(count)], pa.int8())
+        if bad:
+            system[BAD], system[RAW] = user.pop(BAD), found.values
+        loose = bool(gone or bad)
+    fields = [_field(spec.schema, name, array, loose) for name, array in user.items()]
+    ordered = [name for name in (*_ORDER, BAD, RAW) if name in system]
+    fields += [pa.field(name, system[name].type) for name in ordered]
+    return pa.RecordBatch.from_arrays([*user.values(), *(system[name] for name in ordered)], schema=pa.schema(fields))
+
+
+def _field(schema: Schema | None, name: str, column: pa.Array, loose: bool) -> pa.Field:
+    found: pa.Field = schema.arrow.field(name) if schema else pa.field(name, column.type)
+    return found.with_nullable(True) if loose else found
+
+
+def _decoded(decoded: Decoded, schema: Schema, count: int) -> dict[str, pa.Array]:
+    """One array a column, of all records; where some were refused, null in their place and the reasons beside them."""
+    table = decoded.table.combine_chunks()
+    arrays = {name: _one(table.column(name)) for name in schema.names}
+    if not decoded.rejected:
+        return arrays
+    places, missing = np.zeros(count, np.int64), np.ones(count, bool)
+    places[decoded.kept], missing[decoded.kept] = np.arange(len(decoded.kept)), False
+    at = pa.array(places, mask=missing)
+    arrays = {name: array.take(at) for name, array in arrays.items()}
+    reasons = {r.index: r.reason for r in decoded.rejected}
+    return arrays | {BAD: pa.array([reasons.get(i) for i in range(count)], pa.string())}
+
+
+def _one(column: pa.ChunkedArray) -> pa.Array:
+    return (
+        column.chunk(0)
+        if column.num_chunks == 1
+        else pa.concat_arrays(column.chunks)
+        if column.chunks
+        else pa.array([], column.type)
+    )

@@ -1,0 +1,204 @@
+"""Transactions under a stable id: what is written in one is there as a whole or not at all, and a returning zombie is shut out.
+
+After a time-out, an error or an answer that never came, nothing is assumed: the producer is thrown away, a new one of the same id
+ends whatever the old one left open, and what is in the log then decides (Kafka's own protocol may tear a transaction otherwise).
+"""
+
+import atexit
+import threading
+from collections.abc import Callable, Sequence
+from itertools import islice, repeat
+from typing import Any, TypeVar
+
+from penstock.errors import PenstockError
+from penstock.log.kafka.client import PATIENCE, PerProcess, away, library, translated
+from penstock.log.kafka.fetching import Header
+from penstock.log.kafka.settings import KafkaSettings
+
+_ATTEMPTS = 5
+_MOST_OPEN = 16
+_FULL = 0.05  # seconds to wait when the client's queue is full
+
+T = TypeVar("T")
+
+
+class KafkaTransactions:
+    """One transactional producer of this process. `deliver` is the way to use it; for one thread at a time."""
+
+    def __init__(self, settings: KafkaSettings, id: str) -> None:
+        self._settings, self._id = settings, id
+        self._producer: Any = None
+        self._guard = threading.RLock()
+
+    def deliver(self, write: Callable[["KafkaTransactions"], T], find: Callable[[], T | None]) -> T:
+        """Runs `write`, which calls `produce`, as one transaction, and returns what it returned once that is committed.
+
+        find: looks in the log (committed records) for what an earlier attempt, here or in another process, has written; asked with
+        every new producer, before anything is written. It may raise: then nothing is."""
+        with self._guard:
+            last: PenstockError | None = None
+            for _ in range(_ATTEMPTS):
+                try:
+                    if self._producer is None:
+                        self._open()
+                        there = find()
+                        if there is not None:
+                            return there
+                    return self._commit(write)
+                except _Unsettled as error:
+                    last = error.why
+                    self.discard()
+                except BaseException:
+                    self.discard()
+                    raise
+            raise last or away(self._settings, "a transaction could not be written")
+
+    def produce(
+        self,
+        topic: str,
+        partition: int,
+        values: Sequence[bytes | None],
+        keys: Sequence[bytes | None] | None = None,
+        headers: Sequence[Sequence[Header] | None] | None = None,
+        time: int = -1,
+    ) -> "Place":
+        """Adds records, all of one append time (milliseconds; -1: now). The place of the first is known after `flush`."""
+        place = Place()
+        stamp: dict[str, Any] = {"timestamp": time} if time >= 0 else {}
+        last = len(values) - 1  # where the first and the last came to stand is asked for; an error of any ends the whole
+        if last > 0:
+            self._send(topic, values[0], keys, headers, 0, partition, stamp | {"on_delivery": place.take})
+        if headers is None:
+            send = self._producer.produce
+            for value, key in islice(zip(values, keys or repeat(None), strict=False), 1, last):
+                try:
+                    send(topic, value, key, partition, **stamp)
+                except BufferError:
+                    self._wait(topic, value, key, partition, **stamp)
+        else:
+            for i in range(1, last):
+                self._send(topic, values[i], keys, headers, i, partition, stamp)
+        self._send(topic, values[last], keys, headers, last, partition, stamp | {"on_delivery": place.take_last})
+        return place
+
+    def _send(self, topic: str, value: Any, keys: Any, headers: Any, i: int, partition: int, options: dict[str, Any]) -> None:
+        found = headers[i] if headers is not None else None
+        options = options | {"headers": list(found)} if found else options
+        self._wait(topic, value, keys[i] if keys is not None else None, partition, **options)
+
+    def _wait(self, *record: Any, **options: Any) -> None:
+        """Hands a record over, once there is room for it."""
+        while True:
+            try:
+                self._producer.produce(*record, **options)
+                return
+            except BufferError:
+                self._producer.poll(_FULL)
+
+    def flush(self) -> None:
+        """Returns once the broker has every record of the transaction so far."""
+        if self._producer.flush(PATIENCE):
+            raise _Unsettled(away(self._settings, f"records were not taken within {PATIENCE:.0f} seconds"))
+
+    def discard(self) -> None:
+        """Throws the producer away; the next call makes a new one."""
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            producer.purge()
+            del producer
+
+    def close(self) -> None:
+        """Waits for whoever uses it, and closes it."""
+        with self._guard:
+            self.discard()
+
+    def _open(self) -> None:
+        """A new producer of our id: ends what an older one left open, and shuts it out."""
+        options = {
+            "transactional.id": self._id,
+            "transaction.timeout.ms": self._settings.transaction_timeout,
+            "message.timeout.ms": self._settings.transaction_timeout,
+            "enable.idempotence": True,
+            "linger.ms": 5,
+            "batch.size": 1 << 20,
+            "batch.num.messages": 100_000,
+            "compression.type": "lz4",
+            "message.max.bytes": 64 << 20,
+            "queue.buffering.max.messages": 1_000_000,
+            "queue.buffering.max.kbytes": 1 << 20,
+            "socket.keepalive.enable": True,
+        }
+        with _unsettled(self._settings):
+            self._producer = library().Producer(self._settings.client(**options))
+            self._producer.init_transactions(PATIENCE)
+
+    def _commit(self, write: Callable[["KafkaTransactions"], T]) -> T:
+        with _unsettled(self._settings):
+            self._producer.begin_transaction()
+            result = write(self)
+            self.flush()
+            self._producer.commit_transaction(PATIENCE)
+        return result
+
+
+class Place:
+    """Where a record came to stand, once the broker has said so."""
+
+    def __init__(self) -> None:
+        self.offset = -1
+        self.last = -1  # of the last one that was given with it
+
+    def take(self, error: Any, message: Any) -> None:
+        if error is None:
+            self.offset = message.offset()
+
+    def take_last(self, error: Any, message: Any) -> None:
+        if error is None:
+            self.last = message.offset()
+            self.offset = self.offset if self.offset >= 0 else self.last
+
+
+class _Unsettled(Exception):
+    """Nobody knows what became of it."""
+
+    def __init__(self, why: PenstockError) -> None:
+        self.why = why
+
+
+class _unsettled:
+    """Errors of the client inside mean that the outcome is not known."""
+
+    def __init__(self, settings: KafkaSettings) -> None:
+        self._settings = settings
+
+    def __enter__(self) -> None:
+        return
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        if error is None or isinstance(error, PenstockError | _Unsettled):
+            return
+        try:
+            with translated(self._settings):
+                raise error
+        except PenstockError as ours:
+            raise _Unsettled(ours) from error
+
+
+_OPEN = PerProcess()
+
+
+def deliver(settings: KafkaSettings, id: str, write: Callable[[KafkaTransactions], T], find: Callable[[], T | None]) -> T:
+    """`KafkaTransactions.deliver` with the producer of this id, which stays open in this process."""
+    mine = _OPEN.get((settings, id), lambda: KafkaTransactions(settings, id))
+    try:
+        return mine.deliver(write, find)
+    finally:
+        while len(_OPEN.held()) > _MOST_OPEN:
+            _OPEN.drop(_OPEN.held()[0], KafkaTransactions.close)
+
+
+@atexit.register
+def close_producers() -> None:
+    """Closes what this process has open."""
+    for key in _OPEN.held():
+        _OPEN.drop(key, KafkaTransactions.discard)
