@@ -2,6 +2,8 @@
 
 import click
 
+from penstock.cli.log import with_log
+
 _OUTPUT = click.option(
     "--output", type=click.Choice(["table", "jsonl", "csv"]), help="Default: a table on a terminal, else JSON lines."
 )
@@ -114,3 +116,6 @@ def delete(name: str, topic: str | None, yes: bool) -> None:
         click.confirm(f"forget group {name} ({', '.join(state.topic for state in states)})?", abort=True)
     groups.forget(name, topic)
     click.echo(f"forgot group {name}", err=True)
+
+
+with_log(group)

@@ -15,6 +15,7 @@ from typing import NamedTuple, NoReturn
 
 import click
 
+from penstock.cli.log import HELP, take
 from penstock.errors import PenstockError
 
 INTERRUPTED = 130
@@ -78,12 +79,14 @@ class LazyGroup(click.Group):
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(version("penstock"), prog_name="penstock", message="%(prog)s %(version)s")
 @click.option("--home", type=click.Path(file_okay=False, path_type=Path), help="Where log, state and views are.")
+@click.option("--log", metavar="URL", help=HELP, callback=take, expose_value=False)
 @click.option("--verbose", is_flag=True, help="Show stack traces, Java's too, when something fails.")
 @click.pass_context
 def cli(ctx: click.Context, home: Path | None, verbose: bool) -> None:
     """Stream processing on Spark. The log is the truth; everything else is a view kept up to date, exactly once.
 
     Home is --home, else PENSTOCK_HOME, else the nearest .penstock upwards from here, else ./.penstock.
+    The log is in it, unless --log or PENSTOCK_LOG leads to a Kafka broker.
     """
     if home is not None:
         os.environ["PENSTOCK_HOME"] = str(home.absolute())

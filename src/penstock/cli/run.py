@@ -3,6 +3,7 @@
 import click
 
 from penstock.cli.conf import spark_settings
+from penstock.cli.log import with_log
 
 
 @click.command()
@@ -50,3 +51,6 @@ def run(
     order = Order(mode, every, None, master, spark_settings(conf), max_rows, buckets, accept_gap)
     with TerminalShow(quiet) as show:
         serve(load_flows(files), order, show)
+
+
+with_log(run)

@@ -4,6 +4,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 
+from penstock.cli.log import with_log
+
 if TYPE_CHECKING:
     from penstock.log.port import Topic, TopicSpec
 
@@ -276,3 +278,6 @@ def _shown(value: Any) -> str:
     from penstock.core.schema import Schema
 
     return "none" if value is None else value.ddl() if isinstance(value, Schema) else str(value)
+
+
+with_log(topic)

@@ -51,7 +51,9 @@ def settings(topic: Topic) -> dict[str, str]:
         "time": spec.time or "time of writing",
         "key": spec.key,
         "partitions": f"{spec.partitions} ({by})" if spec.partitions > 1 else "1",
-        "durability": spec.durability,
+        "durability": str(_more(topic).get("durability", spec.durability)),
+        "codec": _more(topic).get("codec"),
+        "broker": _more(topic).get("broker"),
         "future": duration_text(spec.future),
         "max record": f"{spec.max_record:,} bytes",
         "written by": f"flow {spec.writer}" if spec.writer else None,
@@ -65,6 +67,8 @@ def partitions(topic: Topic) -> list[dict[str, Any]]:
 
 
 def _partition(topic: Topic, number: int, end: End) -> dict[str, Any]:
+    if not topic.headers:  # nothing but offsets is known before rows are read
+        return {"partition": number, "first": end.first, "next": end.next, "last_append": _time(end.appended)}
     measured = disorder(topic, None, [number])
     return {
         "partition": number,
@@ -77,6 +81,11 @@ def _partition(topic: Topic, number: int, end: End) -> dict[str, Any]:
         "bytes": sum(frame.where[2] for frame in topic.frames(number, end.first)),
         "disorder_seconds": measured.worst / 1e6 if measured.rows else None,
     }
+
+
+def _more(topic: Topic) -> dict[str, Any]:
+    """What the log's own kind of topic has to say."""
+    return topic.describe() if hasattr(topic, "describe") and not topic.headers else {}
 
 
 def _kind(topic: Topic) -> str:
