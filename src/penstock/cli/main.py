@@ -45,6 +45,7 @@ COMMANDS = {
     "why": Place("penstock.cli.why:why", "Tell what became of one record, and which setting would have changed it."),
     "epochs": Place("penstock.cli.epochs:epochs", "Show how long the last epochs took, step by step."),
     "ingest": Place("penstock.cli.ingest:ingest", "Write any Spark stream into a topic, exactly once."),
+    "pack": Place("penstock.cli.pack:pack", "Pack penstock and its libraries for the executors of a cluster."),
     "doctor": Place("penstock.cli.doctor:doctor", "Check home, Java, versions, log and state; say what to do."),
 }
 

@@ -15,6 +15,9 @@ from penstock.cli.log import with_log
 @click.option("--master", metavar="URL", help="Spark master, e.g. local[4] or spark://host:7077.")
 @click.option("--conf", multiple=True, metavar="KEY=VALUE", help="Any Spark setting; may be given several times.")
 @click.option(
+    "--pack", type=click.Path(dir_okay=False), metavar="FILE", help="What `penstock pack` made, for the executors of a cluster."
+)
+@click.option(
     "--buckets", type=click.IntRange(min=1, max=4096), metavar="N", help="Number of state buckets (kept from run to run)."
 )
 @click.option(
@@ -29,6 +32,7 @@ def run(
     max_rows: int | None,
     master: str | None,
     conf: tuple[str, ...],
+    pack: str | None,
     buckets: int | None,
     accept_gap: bool,
     quiet: bool,
@@ -40,15 +44,18 @@ def run(
     penstock run shop.py --catch-up           what is there now
     penstock run shop.py --drain              … and close every window
     penstock run shop.py report.py            several flows at once
+    penstock run shop.py --master spark://host:7077 --pack env.tar.gz
     """
     if catch_up and drain:
         raise click.UsageError("--catch-up and --drain exclude each other: --drain catches up first")
     from penstock.cli.load import load_flows
     from penstock.cli.show import TerminalShow
+    from penstock.engine.executors import PACK
     from penstock.engine.service import Order, serve
 
     mode = "catch_up" if catch_up else "drain" if drain else "run"
-    order = Order(mode, every, None, master, spark_settings(conf), max_rows, buckets, accept_gap)
+    settings = spark_settings(conf) | ({PACK: pack} if pack else {})
+    order = Order(mode, every, None, master, settings, max_rows, buckets, accept_gap)
     with TerminalShow(quiet) as show:
         serve(load_flows(files), order, show)
 

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from penstock.core.schema import Schema
 from penstock.engine.assemble import targets
+from penstock.engine.cluster import is_local
 from penstock.engine.driver import Driver, Means
 from penstock.engine.epoch import Fail, nothing
 from penstock.engine.placement import AcrossTasks, Carried, Job, OneTask, Placement, plain_memory
@@ -48,16 +49,25 @@ class Runtime:
     @cached_property
     def context(self) -> Any:
         """Spark, started at the first use."""
+        from penstock.engine.executors import ask
         from penstock.engine.session import start_context
 
-        return start_context("penstock", self.master, self.conf, on_progress=self.say)
+        context = start_context("penstock", self.master, self.conf, on_progress=self.say)
+        if not self.local:
+            ask(context, self.home, (), self.say)
+        return context
 
     @cached_property
     def session(self) -> Any:
         """Spark SQL, for flows that need it."""
         from penstock.engine.session import start_session
 
+        assert self.context  # executors are asked before anything is run on them
         return start_session("penstock", self.master, self.conf, on_progress=self.say)
+
+    @property
+    def local(self) -> bool:
+        return is_local(self.master or self.conf.get("spark.master") or "local")
 
     @cached_property
     def tasks(self) -> int:
@@ -117,8 +127,7 @@ class Runtime:
         return SqlSteps(self.session)(job, result)
 
     def place(self, rows: int) -> Placement:
-        local = (self.master or "local").startswith("local")
-        if rows <= int(self.conf.get(ONE_TASK_ROWS, SMALL if local else SMALL_ON_CLUSTER)):
+        if rows <= int(self.conf.get(ONE_TASK_ROWS, SMALL if self.local else SMALL_ON_CLUSTER)):
             return OneTask(self.context)
         return AcrossTasks(self.context, self.tasks)
 

@@ -12,6 +12,8 @@ from importlib import import_module
 from typing import IO, TYPE_CHECKING, Any
 
 from penstock.engine import archive, launch
+from penstock.engine.cluster import answering, is_local, with_secret
+from penstock.engine.executors import PACK, settings_of, ship
 from penstock.engine.java import Java, find_java
 from penstock.engine.scratch import remove_scratch, scratch
 from penstock.engine.settings import environment_for, for_command_line, local_master, settings
@@ -55,10 +57,14 @@ def start_context(
 def _started(app: str, master: str | None, conf: Mapping[str, str], buckets: int, on_progress: Progress) -> dict[str, str]:
     """Starts this process's Spark if there is none yet; the settings it was, or would have been, given."""
     master = master or conf.get("spark.master") or local_master()
-    wanted = settings(app, master, conf, buckets, scratch())
+    pack = conf.get(PACK)
+    wanted = settings(app, master, settings_of(pack) | with_secret(conf), buckets, scratch())
     if _context_class()._active_spark_context is None:
+        answering(master)
         with launch.environment(environment_for(master, wanted)):
             _start(wanted, on_progress)
+        if not is_local(master):
+            ship(_context_class()._active_spark_context, pack, scratch(), on_progress)
     return wanted
 
 

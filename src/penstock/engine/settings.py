@@ -9,6 +9,8 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from penstock.engine.cluster import is_local, on_this_machine, protection
+
 # One thread per Python worker: Spark already runs as many workers as there are cores.
 ONE_THREAD = dict.fromkeys(("POLARS_MAX_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "ARROW_IO_THREADS"), "1")
 # A path for a Unix socket has about a hundred bytes; Spark adds 43 to the directory.
@@ -44,12 +46,15 @@ def settings(app: str, master: str, given: Mapping[str, str], buckets: int, dire
         "spark.pyspark.python": _python(master, given),
         **{f"spark.executorEnv.{name}": value for name, value in ONE_THREAD.items()},
     }
-    if _is_local(master):
+    if on_this_machine(master):
         ours |= {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
+    if not is_local(master):
+        ours["spark.speculation"] = "false"  # a second attempt is harmless, but an epoch that used both is thrown away
+    ours |= protection(master, given)
     if len(str(directory)) <= _LONGEST_SOCKET_DIRECTORY:
         # About 30 ms less per Python stage than TCP on loopback.
         ours |= {"spark.python.unix.domain.socket.enabled": "true"}
-        ours |= {"spark.python.unix.domain.socket.dir": str(directory)} if _is_local(master) else {}
+        ours |= {"spark.python.unix.domain.socket.dir": str(directory)} if is_local(master) else {}
     ours["spark.driver.extraJavaOptions"] = _java_options(master, given.get("spark.driver.extraJavaOptions", ""))
     return ours | {name: value for name, value in given.items() if name != "spark.driver.extraJavaOptions"}
 
@@ -65,29 +70,25 @@ def _retrying(master: str) -> str:
     """On one machine Spark gives up at a task's first failure unless it is told otherwise; a Python worker that was killed is worth
     another try, as on a cluster."""
     cores = "1" if master == "local" else master.removeprefix("local[").removesuffix("]")
-    return f"local[{cores},{_TRIES}]" if _is_local(master) and "," not in cores else master
-
-
-def _is_local(master: str) -> bool:
-    return master == "local" or master.startswith("local[")
+    return f"local[{cores},{_TRIES}]" if is_local(master) and "," not in cores else master
 
 
 def _python(master: str, given: Mapping[str, str]) -> str:
     """Workers run this very interpreter; a cluster may be told another path for the same one."""
-    elsewhere = None if _is_local(master) else os.environ.get("PYSPARK_PYTHON")
+    elsewhere = None if is_local(master) else os.environ.get("PYSPARK_PYTHON")
     return given.get("spark.pyspark.python") or elsewhere or sys.executable
 
 
 def _java_options(master: str, given: str) -> str:
     ours = [f"-Dlog4j2.configurationFile=file:{Path(__file__).with_name('log4j2.properties')}"]
-    if _is_local(master) and "TieredStopAtLevel" not in given:
+    if is_local(master) and "TieredStopAtLevel" not in given:
         ours.append("-XX:TieredStopAtLevel=1")  # rows stay out of the JVM, so what counts is how soon it is warm
-    if _is_local(master) and "-XX:+Use" not in given:
+    if is_local(master) and "-XX:+Use" not in given:
         ours.append("-XX:+UseSerialGC")
     return " ".join([*ours, given]).strip()
 
 
 def environment_for(master: str, wanted: Mapping[str, str]) -> dict[str, str]:
     """What the JVM, and through it the Python workers, must find in their environment from the start."""
-    local = {"SPARK_LOCAL_IP": "127.0.0.1"} if _is_local(master) else {}
+    local = {"SPARK_LOCAL_IP": "127.0.0.1"} if on_this_machine(master) else {}
     return {**ONE_THREAD, **local, "PYSPARK_PYTHON": wanted["spark.pyspark.python"], "PYSPARK_DRIVER_PYTHON": sys.executable}

@@ -10,6 +10,7 @@ import pytest
 if TYPE_CHECKING:
     from penstock.testing.driver import FlowTest
     from penstock.testing.kafka_broker import KafkaBroker
+    from penstock.testing.spark_cluster import SparkCluster
 
 
 @pytest.fixture
@@ -45,3 +46,20 @@ def kafka_broker(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[KafkaBro
         missing(str(error))
     yield broker
     broker.stop()
+
+
+@pytest.fixture(scope="session")
+def spark_cluster(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkCluster]":
+    """A real Spark cluster of two workers whose own Python has nothing installed, started once for all tests of this process. Who
+    kills a worker calls `mend()`."""
+    from penstock.testing.jars import NotToBeHad
+    from penstock.testing.spark_cluster import SparkCluster, bare_python
+
+    place = tmp_path_factory.mktemp("cluster")
+    cluster = SparkCluster(place, python=bare_python(place))
+    try:
+        cluster.start()
+    except NotToBeHad as error:
+        missing(str(error))
+    yield cluster
+    cluster.stop()

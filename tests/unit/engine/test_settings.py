@@ -7,6 +7,7 @@ import pytest
 
 from penstock.engine.settings import environment_for, for_command_line, local_master, settings
 
+SECRET = {"spark.authenticate.secret": "canary"}
 SHORT, LONG = Path("/tmp/penstock-x"), Path("/tmp") / ("x" * 80)
 
 
@@ -34,7 +35,7 @@ def test_two_collectors_are_never_asked_for() -> None:
 
 def test_a_local_master_is_bound_to_this_machine_and_a_cluster_is_not() -> None:
     assert settings("app", "local[4]", {}, 2, SHORT)["spark.driver.bindAddress"] == "127.0.0.1"
-    cluster = settings("app", "spark://host:7077", {}, 2, SHORT)
+    cluster = settings("app", "spark://host:7077", SECRET, 2, SHORT)
     assert "spark.driver.bindAddress" not in cluster
     assert "UseSerialGC" not in cluster["spark.driver.extraJavaOptions"]
 
@@ -42,7 +43,7 @@ def test_a_local_master_is_bound_to_this_machine_and_a_cluster_is_not() -> None:
 def test_workers_run_this_interpreter_unless_a_cluster_has_another(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYSPARK_PYTHON", "/opt/python")
     assert settings("app", "local[2]", {}, 2, SHORT)["spark.pyspark.python"] == sys.executable
-    cluster = settings("app", "spark://host:7077", {}, 2, SHORT)
+    cluster = settings("app", "spark://host:7077", SECRET, 2, SHORT)
     assert cluster["spark.pyspark.python"] == "/opt/python"
     assert environment_for("spark://host:7077", cluster)["PYSPARK_PYTHON"] == "/opt/python"
 
@@ -78,4 +79,4 @@ def test_secrets_do_not_stand_on_a_command_line() -> None:
 )
 def test_a_task_that_dies_is_tried_again_on_one_machine_too(given: str, used: str) -> None:
     assert settings("app", given, {}, 2, SHORT)["spark.master"] == used
-    assert settings("app", "spark://host:7077", {}, 2, SHORT)["spark.master"] == "spark://host:7077"
+    assert settings("app", "spark://host:7077", SECRET, 2, SHORT)["spark.master"] == "spark://host:7077"

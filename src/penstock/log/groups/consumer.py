@@ -22,6 +22,7 @@ from penstock.log.open import open_log
 from penstock.log.port import Log, Topic
 
 Commit = Literal["after", "before", "manual"]
+LONGEST = 0.1  # seconds between two looks at a topic where nothing happens
 OFTEN = 0.2  # seconds between two commits while single records are read, and between two looks at the other members
 
 
@@ -146,23 +147,27 @@ class GroupConsumer:
 
     def _batches(self, follow: bool) -> Iterator[Batch]:
         until = None if follow else {number: end.next for number, end in self._seat.ends().items()}
+        pause = POLL
         while not self._stopped:
             self._seat.check()
             self._hand_over()
             batch = self._next(until)
             if batch:
+                pause = POLL
                 if self._mode == "before":
                     self._commit({batch.partition: batch.next})
                 yield batch
             elif until is not None and self._group_at(until):
                 return
             else:
-                time.sleep(POLL)
+                time.sleep(pause)
+                pause = min(pause * 1.2, LONGEST)
 
     def _next(self, until: Mapping[int, int] | None) -> Batch | None:
         """Takes the next rows of the next partition in turn that has any."""
-        ends = self._seat.ends()
-        for number in self._in_turn():
+        numbers = self._in_turn()
+        ends = self._seat.ends() if numbers else {}
+        for number in numbers:
             limit = ends[number].next if number in ends else 0
             earlier = self._seat.held.get(number)  # manual: rows that were not committed
             start = self._seat.take_up(number, min(limit, until.get(number, 0)) if until is not None else limit)

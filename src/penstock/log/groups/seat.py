@@ -15,7 +15,7 @@ from penstock.log.groups.reading import Batch
 from penstock.log.port import End, Log, Topic
 
 BEAT = 1.0  # seconds between two heartbeats, where the lease allows
-HURRY = 0.1  # the same while a partition is waited for
+HURRY = 0.2  # the same while a partition is waited for
 _NOTHING = Standing(0, {})
 
 
@@ -170,7 +170,8 @@ class Seat:
                 self.beat()
 
     def _pause(self) -> float:
-        return HURRY if self.standing.waiting else min(BEAT, self.chair.lease / 5)
+        usual = min(BEAT, self.chair.lease / 5)
+        return min(HURRY, usual) if self.standing.waiting else usual
 
     def _join(self) -> None:
         self._see_topic()
