@@ -49,8 +49,9 @@ class Flow(FlowGraph):
         conf: Mapping[str, str] | None = None,
         max_rows: int | None = None,
         accept_gap: bool = False,
+        log: str | None = None,
     ) -> None:
         from penstock.engine.service import Order, serve
 
-        order = Order(mode, every, home, master, conf or {}, max_rows, accept_gap=accept_gap)
+        order = Order(mode, every, home, master, conf or {}, max_rows, accept_gap=accept_gap, log=log)
         serve([self], order)

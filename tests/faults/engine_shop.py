@@ -1,6 +1,7 @@
 """Two flows, the second over the first one's topic; what goes into them; and what must come out, in plain Python."""
 
 import json
+import os
 import random
 import threading
 from collections import Counter, defaultdict
@@ -17,6 +18,7 @@ from penstock.engine.placement import InProcess, Placement
 from penstock.engine.progress import balance
 from penstock.engine.runtime import Runtime
 from penstock.log.file import FileLog
+from penstock.log.open import open_log
 from penstock.log.port import TopicSpec
 from penstock.log.producer import Producer
 from penstock.storage.local import LocalStorage
@@ -90,9 +92,14 @@ def make_input(rows: int = 120, seed: int = 7) -> Input:
     return Input(orders, payments)
 
 
-def fill(home: Path, given: Input, frame: int = 20) -> FileLog:
+def log_of(home: Path) -> Any:
+    """The log that PENSTOCK_LOG names, else the one of the home, without its syncs."""
+    return open_log(home) if os.environ.get("PENSTOCK_LOG") else FileLog(LocalStorage(str(home / "log"), sync=False))
+
+
+def fill(home: Path, given: Input, frame: int = 20) -> Any:
     """The topics of the first flow: orders as raw JSON in two partitions, payments typed."""
-    log = FileLog(LocalStorage(str(home / "log"), sync=False))
+    log = log_of(home)
     orders = Producer(log.create(TopicSpec("orders", 2, time="at")), batch_rows=frame, linger="1 day")
     for number, rows in enumerate(given.orders):
         for row in rows:
@@ -211,14 +218,17 @@ def _settled(orders: list[Order], payments: list[Payment]) -> Counter[Shown]:
 
 def found(home: Path) -> Oracle:
     """The same of a home that was run to its end."""
-    log = FileLog(LocalStorage(str(home / "log")))
+    log = log_of(home)
     sales = Counter((r["user"], r["window_start"], r["n"], r["total"]) for r in view(home, "sales"))
     topic = Counter((r["user"], r["window_start"], r["n"], r["total"]) for r in topic_rows(log, "sales_topic"))
     assert topic == sales, "the topic and the view of one step differ"
     settled = Counter((r["order_id"], r["amount"], r["paid"]) for r in view(home, "settled"))
     sums = Counter((r["user"], r["window_start"], r["n"], r["total"]) for r in view(home, "report"))
-    late = Counter((r["step"], r["topic"], r["partition"], r["offset"]) for r in topic_rows(log, "shop.late"))
-    dead = Counter((r["topic"], r["partition"], r["offset"]) for r in topic_rows(log, "shop.dead"))
+    rank = {(name, *place): number for name in ("orders", "payments") for place, number in _ranks(log.topic(name)).items()}
+    letters = {kind: topic_rows(log, f"shop.{kind}") for kind in ("late", "dead")}
+    places = {k: [(r["topic"], r["partition"], rank[r["topic"], r["partition"], r["offset"]]) for r in letters[k]] for k in letters}
+    late = Counter((r["step"], *place) for r, place in zip(letters["late"], places["late"], strict=True))
+    dead = Counter(places["dead"])
     return Oracle(sales, settled, sums, late, dead)
 
 
@@ -234,6 +244,12 @@ def check(home: Path, given: Input) -> None:
         last = last_decision(home, flow)
         assert [(step, rows) for step, rows, known in balance(last.fates) if rows != known] == []
     assert last_decision(home, "shop").fates["orders"]["in"] == sum(map(len, given.orders))
+
+
+def _ranks(topic: Any) -> dict[tuple[int, int], int]:
+    """(partition, offset) of every record -> how many of its partition came before it: the same on a log with gaps."""
+    found = {p: [int(o) for chunk in topic.read(p) for o in chunk.offsets] for p in topic.ends()}
+    return {(p, offset): number for p, offsets in found.items() for number, offset in enumerate(offsets)}
 
 
 def last_decision(home: Path, flow: str) -> Decision:

@@ -3,6 +3,7 @@
 The work is done without Spark here, so that many kills cost little; tests/spark/test_engine_kill.py does the same with it."""
 
 import json
+import os
 import random
 import signal
 import subprocess
@@ -43,7 +44,7 @@ class Killer:
         """How the process of each kill ended, and the last one, which was left alone."""
         assert self._process.stdin
         assert self._process.stdout
-        self._process.stdin.write(json.dumps([str(home), fails]) + "\n")
+        self._process.stdin.write(json.dumps([str(home), fails, os.environ.get("PENSTOCK_LOG", "")]) + "\n")
         self._process.stdin.flush()
         ends: list[int] = json.loads(self._process.stdout.readline())
         return ends

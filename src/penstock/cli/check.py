@@ -2,6 +2,8 @@
 
 import click
 
+from penstock.cli.log import with_log
+
 
 @click.command()
 @click.argument("files", nargs=-1, required=True, metavar="FLOW.py...")
@@ -12,12 +14,15 @@ def check(files: tuple[str, ...]) -> None:
     penstock check shop.py
     """
     from penstock.cli.load import load_flows
-    from penstock.engine.runtime import Runtime
+    from penstock.engine.runtime import Runtime, log_of
     from penstock.storage.home import find_home
 
-    runtime = Runtime(find_home())
     graphs = load_flows(files)
+    runtime = Runtime(find_home(), url=log_of(graphs))
     for graph in graphs:
         plan = runtime.plan(graph, graphs)
         outputs = ", ".join(f"{o.kind} {o.name}" for o in plan.outputs)
         click.echo(f"{plan.flow}: ok · {len(plan.steps)} step{'s' if len(plan.steps) > 1 else ''} · writes {outputs}")
+
+
+with_log(check)

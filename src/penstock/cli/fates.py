@@ -4,6 +4,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from penstock.cli.log import with_log
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -82,3 +84,6 @@ def _lines(name: str, books: Any, wrong: dict[str, Any]) -> list[dict[str, Any]]
         | {"balanced": step not in wrong and f"{step}{BY_WINDOW}" not in wrong}
         for step, counts in books.items()
     ]
+
+
+with_log(fates)

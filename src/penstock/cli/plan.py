@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from penstock.cli.log import with_log
+
 if TYPE_CHECKING:
     from penstock.engine.timeline import Stretch
     from penstock.log.port import Topic
@@ -63,12 +65,12 @@ def plan(
 
 def _show(files: tuple[str, ...], form: str, spark: bool) -> None:
     from penstock.cli.load import load_flows
-    from penstock.engine.runtime import Runtime
+    from penstock.engine.runtime import Runtime, log_of
     from penstock.flow.explain import as_mermaid, as_text
     from penstock.storage.home import find_home
 
-    runtime = Runtime(find_home())
     graphs = load_flows(files)
+    runtime = Runtime(find_home(), url=log_of(graphs))
     for graph in graphs:
         resolved = runtime.plan(graph, graphs)
         click.echo(as_mermaid(resolved) if form == "mermaid" else as_text(resolved))
@@ -137,3 +139,6 @@ def _place(topic: "Topic", partition: int, given: str) -> int:
         return int(given)
     at = micros(instant(given))
     return next((f.base for f in topic.frames(partition) if f.count and f.appended >= at), topic.ends()[partition].next)
+
+
+with_log(plan)

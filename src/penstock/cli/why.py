@@ -4,6 +4,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from penstock.cli.log import with_log
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -127,3 +129,6 @@ def _print_text(where: "Position", row: dict[str, Any], appended: int, stories: 
                 click.echo(safe(f"  {'':<{width}}  would have changed it: {'; or '.join(event.changes)}"))
     if not files:
         click.echo("\nhint: give the flow's file too, and the record is followed step by step", err=True)
+
+
+with_log(why)

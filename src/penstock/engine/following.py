@@ -18,7 +18,7 @@ from penstock.engine.decision import Decisions, EngineMark
 from penstock.engine.program import Program, lower
 from penstock.engine.reading import _SHIFT, ADDRESS, Range, Read, read
 from penstock.engine.records import kept_marks
-from penstock.engine.runtime import Runtime
+from penstock.engine.runtime import Runtime, log_of
 from penstock.engine.source import SourceSpec
 from penstock.engine.work import SYSTEM, row_by_row
 from penstock.flow.graph import FlowGraph
@@ -31,7 +31,7 @@ Times = npt.NDArray[np.int64]
 
 def programs(home: Path, graphs: Sequence[FlowGraph]) -> Iterator[tuple[Program, Log]]:
     """Flows as they would run in a home, and its log."""
-    runtime = Runtime(home)
+    runtime = Runtime(home, url=log_of(graphs))
     for graph in graphs:
         plan = runtime.plan(graph, graphs)
         names = {step.definition.topic for step in plan.steps if isinstance(step.definition, Source)}

@@ -6,7 +6,7 @@ from penstock.engine.decision import Decision
 from penstock.engine.program import Program
 from penstock.errors import PenstockError
 from penstock.log.groups.open import groups_of
-from penstock.log.groups.port import FLOW, Source
+from penstock.log.groups.port import FLOW, Groups, Source
 from penstock.log.port import Log
 
 EVERY = 1.0  # seconds between two notes: each is a durable write, and an older one only makes retention wait longer
@@ -18,7 +18,8 @@ class Positions:
     A note that fails is made with a later epoch: the truth is in the flow's decisions, and this only a copy for others."""
 
     def __init__(self, log: Log, flow: str, every: float = EVERY) -> None:
-        self._groups, self._name, self._every = groups_of(log), FLOW + flow, every
+        self._log, self._name, self._every = log, FLOW + flow, every
+        self._groups: Groups | None = None
         self._told = float("-inf")
 
     def tell(self, program: Program, decision: Decision, now: bool = False) -> None:
@@ -26,6 +27,7 @@ class Positions:
         if moment - self._told < self._every and not now:
             return
         try:
+            self._groups = self._groups or groups_of(self._log)
             for source, offsets in _reached(program, decision).items():
                 self._groups.put(self._name, source, offsets)
             self._told = moment

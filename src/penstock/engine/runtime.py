@@ -1,4 +1,4 @@
-"""Running flows for real: a home, the file log, a Spark session that starts when it is needed."""
+"""Running flows for real: a home, its log, a Spark session that starts when it is needed."""
 
 import os
 import signal
@@ -18,11 +18,13 @@ from penstock.engine.epoch import Fail, nothing
 from penstock.engine.placement import AcrossTasks, Carried, Job, OneTask, Placement, plain_memory
 from penstock.engine.positions import Positions
 from penstock.engine.work import Result
+from penstock.errors import BadFlow
 from penstock.flow.graph import FlowGraph
 from penstock.flow.plan import Plan
 from penstock.flow.resolve import resolve
 from penstock.flow.topics import TopicFacts
-from penstock.log.file import FileLog
+from penstock.log.open import VARIABLE, open_log
+from penstock.log.port import Log
 from penstock.storage.local import LocalStorage
 
 SMALL = 1_000_000  # rows that one task does sooner than a shuffle over two, on one machine
@@ -38,13 +40,14 @@ class Runtime:
     master: str | None = None
     conf: Mapping[str, str] = field(default_factory=dict)
     say: Callable[[str], None] = nothing
+    url: str | None = None  # of the log; None: what PENSTOCK_LOG says, else the one in the home
 
     def __post_init__(self) -> None:
         plain_memory()
 
     @cached_property
-    def log(self) -> FileLog:
-        return FileLog(LocalStorage(str(self.home / "log")))
+    def log(self) -> Log:
+        return open_log(self.home, self.url)
 
     @cached_property
     def context(self) -> Any:
@@ -130,6 +133,20 @@ class Runtime:
         if rows <= int(self.conf.get(ONE_TASK_ROWS, SMALL if self.local else SMALL_ON_CLUSTER)):
             return OneTask(self.context)
         return AcrossTasks(self.context, self.tasks)
+
+
+def log_of(graphs: Sequence[FlowGraph], given: str | None = None) -> str | None:
+    """Where the log of these flows is: what was said for the run (--log, PENSTOCK_LOG), else what the flows say themselves."""
+    given = given or os.environ.get(VARIABLE)
+    named = {graph.log: graph.name for graph in graphs}
+    if given is None and len(named) > 1:
+        first, second = list(named.values())[:2]
+        raise BadFlow(
+            f"flows {first} and {second} have different logs: one run has one log",
+            *(f"{flow}: {url or 'the log of the home'}" for url, flow in named.items()),
+            hint="run them apart, or name the log for both: --log",
+        )
+    return given or next(iter(named), None)
 
 
 def armed(setting: str, flow: str) -> Fail:

@@ -13,11 +13,12 @@ from penstock.engine import loop
 from penstock.engine.decision import Decisions
 from penstock.engine.driver import Driver, Report, taken
 from penstock.engine.progress import Tally
-from penstock.engine.runtime import Runtime
+from penstock.engine.runtime import Runtime, log_of
 from penstock.engine.signals import stopped_by_signals
 from penstock.errors import BadInput, NotFound
 from penstock.flow.graph import FlowGraph
 from penstock.flow.plan import Plan, Source
+from penstock.log.file import FileLog
 from penstock.log.port import Log
 from penstock.storage.home import find_home
 from penstock.storage.local import LocalStorage
@@ -35,6 +36,7 @@ class Order:
     max_rows: int | None = None
     buckets: int | None = None
     accept_gap: bool = False
+    log: str | None = None  # its URL; None: as the flows say, else as PENSTOCK_LOG says, else the one in the home
 
 
 class Show(Protocol):
@@ -65,10 +67,11 @@ def serve(graphs: Sequence[FlowGraph], order: Order, show: Show | None = None) -
     """Runs the flows as ordered and returns what each did. Bounded runs go one after the other, in the order given."""
     show = show or PlainShow()
     every = duration(order.every, "every").total_seconds() if order.every is not None else 0.0
-    runtime = Runtime(Path(order.home) if order.home else find_home(), order.master, order.conf, show.say)
+    home = Path(order.home) if order.home else find_home()
+    runtime = Runtime(home, order.master, order.conf, show.say, log_of(graphs, order.log))
     if order.mode not in ("run", "catch_up", "drain"):
         raise BadInput(f"a flow cannot {order.mode!r}", hint="run, catch_up or drain")
-    show.say(f"home {runtime.home}")
+    show.say(f"home {runtime.home}" + ("" if isinstance(runtime.log, FileLog) else f" · log {runtime.log}"))
     stop = threading.Event()
     with stopped_by_signals(stop, show.say, "finishing the epoch, then stopping"):
         plans = [runtime.plan(graph, graphs) for graph in graphs]
