@@ -21,7 +21,7 @@ from penstock.engine.versions import versions_of
 from penstock.kernels.judging import watermarks
 from penstock.kernels.port import Fates
 from penstock.log.codec import decode_json
-from penstock.log.port import BEFORE, EVENT_TIME, KEY, ORIGIN, VALUE, WATERMARK, Chunk, Frame, Topic
+from penstock.log.port import BAD, BEFORE, EVENT_TIME, KEY, ORIGIN, RAW, VALUE, WATERMARK, Chunk, Frame, Topic
 from penstock.log.rows import deletes_of
 
 ADDRESS = "__at"  # int64: partition << 44 | offset; becomes POSITION only where one is needed
@@ -141,6 +141,8 @@ def _read_piece(
         rows = _versions(spec, table, offsets, appended, before)
     else:
         rows = _decoded(spec, table, offsets, appended) if spec.raw else _typed(spec, table, offsets, appended)
+    if BAD in table.column_names:
+        rows = _without_unreadable(rows, table)
     if clocks:
         fixed = clocks.fix(rows.table, rows.times, rows.alive, appended)
         rows = replace(rows, times=fixed.times, explained=fixed.plausible, made=fixed.columns)
@@ -173,6 +175,14 @@ def _gathered(chunks: list[Chunk]) -> tuple[pa.Table, Times, Times]:
 
 def _promoted(batches: Sequence[pa.RecordBatch]) -> pa.Table:
     return pa.concat_tables([pa.Table.from_batches([b]) for b in batches], promote_options="default")
+
+
+def _without_unreadable(rows: _Rows, table: pa.Table) -> _Rows:
+    """Records that their topic's codec could not read are dead, with its reason."""
+    told = {i: reason for i, reason in enumerate(table.column(BAD).to_pylist()) if reason is not None}
+    alive = rows.alive.copy()
+    alive[list(told)] = False
+    return replace(rows, alive=alive, reasons=rows.reasons | told)
 
 
 def _versions(spec: SourceSpec, table: pa.Table, offsets: Times, appended: Times, before: pa.Table | None) -> _Rows:
@@ -280,6 +290,8 @@ def _logical(spec: SourceSpec, rows: _Rows, stored: pa.Table, stamps: Times, par
 
 def _value(values: pa.ChunkedArray | None, table: pa.Table, index: int) -> bytes:
     """The record as a letter shows it; of a raw one its text, and where it has none its key."""
+    if RAW in table.column_names and table.column(BAD)[index].is_valid:
+        return table.column(RAW)[index].as_py() or b""
     if values is not None and values[index].is_valid:
         raw: bytes = values[index].as_py()
         return raw

@@ -108,6 +108,11 @@ def describe(settings: KafkaSettings, name: str) -> Described | None:
     return Described(f"{number:032x}", len(found.partitions))
 
 
+def topic_names(settings: KafkaSettings) -> list[str]:
+    """All topics of the broker."""
+    return insisted(settings, "", lambda: list(admin(settings).list_topics(timeout=PATIENCE).topics))
+
+
 class Bounds(NamedTuple):
     """A partition now."""
 

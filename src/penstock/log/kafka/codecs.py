@@ -61,7 +61,10 @@ def codec_of(spec: TopicSpec, settings: KafkaSettings, name: str, schemas: Seque
         return None
     if (spec.codec or "json") == "json":
         return JsonCodec(spec.name)
-    raise BadInput(f"the codec {spec.codec!r} is not known")
+    from penstock.log.kafka.avro import AvroCodec
+    from penstock.log.kafka.registry import RegistryCodec
+
+    return AvroCodec(spec.name, schemas) if spec.codec == "avro" else RegistryCodec(spec.name, name, schemas, settings)
 
 
 def check_codec(spec: TopicSpec, settings: KafkaSettings) -> None:

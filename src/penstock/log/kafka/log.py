@@ -7,7 +7,7 @@ from penstock.core.schema import Schema
 from penstock.core.time import Clock, SystemClock
 from penstock.errors import AlreadyThere, BadInput, BadName, NotFound
 from penstock.log.kafka.catalog import INTERNAL, Entry, catalog, wait_for
-from penstock.log.kafka.client import PATIENCE, admin, answer, describe, library, translated
+from penstock.log.kafka.client import PATIENCE, admin, answer, describe, library, topic_names, translated
 from penstock.log.kafka.codecs import check_codec
 from penstock.log.kafka.settings import KafkaSettings
 from penstock.log.kafka.topic import KafkaTopic
@@ -59,10 +59,9 @@ class KafkaLog:
         return KafkaTopic(self.settings, self.clock, replace(known, spec=replace(known.spec, partitions=found.partitions)))
 
     def topics(self) -> list[str]:
-        with translated(self.settings):
-            found = admin(self.settings).list_topics(timeout=PATIENCE).topics
         prefix = self.settings.prefix
-        return sorted(name.removeprefix(prefix) for name in found if name.startswith(prefix) and not name.startswith(INTERNAL))
+        found = [name for name in topic_names(self.settings) if name.startswith(prefix) and not name.startswith(INTERNAL)]
+        return sorted(name.removeprefix(prefix) for name in found)
 
     def delete(self, name: str) -> None:
         self.topic(name)

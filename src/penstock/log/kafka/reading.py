@@ -38,8 +38,8 @@ class PartitionReader:
                 self._at = stop
             elif len(piece) or piece.end >= 0:
                 self._at = min(stop, max(piece.end, int(piece.offsets[-1]) + 1 if len(piece) else 0, self._at))
-                if piece.end >= stop:
-                    self._fetcher.rest()
+            if self._at >= stop and self._held is None:
+                self._fetcher.rest()  # else it would go on asking for what is not there
             if len(piece):
                 yield piece
 

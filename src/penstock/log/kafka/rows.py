@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from penstock.core.change import Op
 from penstock.core.schema import Schema
@@ -106,6 +107,8 @@ def _batch(spec: TopicSpec, codec: Codec | None, found: Fetched) -> pa.RecordBat
     else:
         gone = deletes_in(found.headers) | set(np.flatnonzero(found.values.is_null().to_numpy(zero_copy_only=False)).tolist())
         user = _decoded(codec.decode(found.values, spec.schema, gone), spec.schema, count)
+        if found.values.null_count and spec.key:
+            user |= _keyed(user, found, spec)
         bad = {i for i, reason in enumerate(user[BAD].to_pylist()) if reason is not None} if BAD in user else set()
         if gone - bad:
             system[OPS] = pa.array([int(Op.DELETE) if i in gone - bad else None for i in range(count)], pa.int8())
@@ -116,6 +119,18 @@ def _batch(spec: TopicSpec, codec: Codec | None, found: Fetched) -> pa.RecordBat
     ordered = [name for name in (*_ORDER, BAD, RAW) if name in system]
     fields += [pa.field(name, system[name].type) for name in ordered]
     return pa.RecordBatch.from_arrays([*user.values(), *(system[name] for name in ordered)], schema=pa.schema(fields))
+
+
+def _keyed(user: dict[str, pa.Array], found: Fetched, spec: TopicSpec) -> dict[str, pa.Array]:
+    """Records without value: their key column says which row is gone, where its text is a value of the column."""
+    key = spec.key or ""
+    if spec.schema is None or key not in spec.schema:
+        return {}
+    try:
+        named = found.keys.cast(pa.string()).cast(spec.schema.type(key))
+    except pa.ArrowException:
+        return {}
+    return {key: pc.if_else(found.values.is_null(), named, user[key])}
 
 
 def _field(schema: Schema | None, name: str, column: pa.Array, loose: bool) -> pa.Field:
