@@ -13,7 +13,7 @@ from penstock.core.schema import TIMESTAMP
 from penstock.core.time import SystemClock
 from penstock.log.groups.lag import Lag, lags
 from penstock.log.groups.open import groups_of
-from penstock.log.groups.port import GroupState, PartitionState
+from penstock.log.groups.port import GroupState, MemberState, PartitionState
 from penstock.log.groups.resetting import Move
 from penstock.log.open import open_log
 
@@ -99,13 +99,17 @@ def _partition(state: GroupState, part: PartitionState, behind: dict[int, Lag] |
 def _told(state: GroupState, behind: dict[int, Lag] | None) -> list[str]:
     """What the table does not say."""
     lines = [f"group {state.group} reads {state.topic}: {len(state.members)} alive, generation {state.generation}"]
-    lines += [f"  member {m.id} ({m.label}) was heard {m.silent:.1f} s ago, lease {m.lease:g} s" for m in state.members]
+    lines += [f"  member {m.id} ({m.label}){_heard(m)}" for m in state.members]
     if behind is None:
         lines.append(f"  topic {state.topic} was deleted{' or made again' if state.partitions else ''} since the group read it")
     for lag in (behind or {}).values():
         if lag.removed:
             lines.append(f"  {state.topic}/{lag.partition}: {lag.removed} records were removed before the group read them")
     return lines
+
+
+def _heard(member: MemberState) -> str:
+    return "" if member.silent is None else f" was heard {member.silent:.1f} s ago, lease {member.lease:g} s"
 
 
 def follow_group(name: str, output: str | None, every: float) -> None:

@@ -238,7 +238,9 @@ class GroupConsumer:
 
     def _commit(self, offsets: Mapping[int, int]) -> None:
         known = self._seat.committed
-        self._seat.commit({number: offset for number, offset in offsets.items() if offset != known.get(number)})
+        new = {number: offset for number, offset in offsets.items() if offset != known.get(number)}
+        if new:
+            self._seat.commit(new)
         self._committed = time.monotonic()
         for number, offset in offsets.items():
             if self._handed.get(number, offset) <= offset:

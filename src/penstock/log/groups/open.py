@@ -19,4 +19,9 @@ def groups_of(log: Log) -> Groups:
         return log.groups
     if isinstance(log, FileLog) and isinstance(log.storage, LocalStorage):
         return SqliteGroups(Path(log.storage.root) / FILE, log.clock)
+    from penstock.log.kafka.groups import KafkaGroups
+    from penstock.log.kafka.log import KafkaLog
+
+    if isinstance(log, KafkaLog):
+        return KafkaGroups(log.settings, log.clock)
     raise BadInput(f"{type(log).__name__} has no place for groups", hint="read it with penstock.log.consumer.read")

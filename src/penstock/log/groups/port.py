@@ -44,8 +44,8 @@ class MemberState(NamedTuple):
 
     id: str
     label: str  # whatever the member calls itself: host and process
-    silent: float  # seconds since its last heartbeat
-    lease: float  # seconds it may be silent
+    silent: float | None  # seconds since its last heartbeat; None where the keeper does not tell
+    lease: float | None  # seconds it may be silent
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,171 @@
+"""Groups of a Kafka broker: its own consumer groups, used for who owns what and for offsets. Rows are read by offset as ever.
+
+What Kafka does in its own way: it forgets a group's offsets of a topic when the topic is deleted, and all of them some days after
+the last member left (offsets.retention.minutes); it forgets groups only whole; it does not tell when a member was last heard.
+"""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from penstock.core.time import Clock, SystemClock
+from penstock.errors import BadInput, InUse, NotFound, PenstockError
+from penstock.log.groups.names import check_joined, check_reader, no_group
+from penstock.log.groups.port import GroupState, Hand, MemberState, PartitionState, Source
+from penstock.log.groups.rules import lease_micros
+from penstock.log.holding import Held
+from penstock.log.kafka.catalog import INTERNAL
+from penstock.log.kafka.client import PATIENCE, admin, describe, insisted, library, told, translated
+from penstock.log.kafka.group_notes import Note, decoded
+from penstock.log.kafka.membership import KafkaMembership, Wish, made_again
+from penstock.log.kafka.settings import KafkaSettings
+
+
+class KafkaGroups:
+    """The consumer groups of a broker, all of them or those of a prefix."""
+
+    def __init__(self, settings: KafkaSettings, clock: Clock | None = None) -> None:
+        self._settings, self._clock = settings, clock or SystemClock()
+
+    def join(self, group: str, source: Source, begin: Mapping[int, int], *, label: str, lease: float) -> KafkaMembership:
+        check_joined(group)
+        lease_micros(lease)
+        self._begin(group, source, begin)
+        return KafkaMembership(self._settings, self._clock, group, source, Wish(label, lease, begin))
+
+    def put(self, group: str, source: Source, offsets: Mapping[int, int]) -> None:
+        check_reader(group, offsets)
+        self._refuse_members(group, source.topic)
+        known = self._offsets(group).get(source.topic, {})
+        moved = {
+            p: known[p][1].moved if p in known and known[p][0] == offset else self._clock.now() for p, offset in offsets.items()
+        }
+        self._put(group, source, offsets, moved)
+
+    def forget(self, group: str, topic: str | None = None) -> None:
+        topics = set(self._offsets(group))
+        if not topics or (topic is not None and topic not in topics):
+            raise no_group(group, topic, [group] if topics else self._names())
+        if topic is not None and topics != {topic}:
+            raise BadInput(
+                f"Kafka forgets groups only whole, and {group} reads {', '.join(sorted(topics))}", hint="leave the topic out"
+            )
+        self._refuse_members(group, topic)
+        self._asked(lambda: admin(self._settings).delete_consumer_groups([self._on_broker(group)], request_timeout=PATIENCE))
+
+    def describe(self, group: str | None = None) -> list[GroupState]:
+        names = self._names()
+        if group is not None and group not in names:
+            raise no_group(group, None, names)
+        return [state for name in sorted(names) if group in (None, name) for state in self._states(name)]
+
+    def positions(self, topic: str) -> Sequence[Held]:
+        found = {name: self._offsets(name).get(topic, {}) for name in sorted(self._names())}
+        return [Held(name, topic, p, offset, note.moved) for name, at in found.items() for p, (offset, note) in sorted(at.items())]
+
+    def _begin(self, group: str, source: Source, begin: Mapping[int, int]) -> None:
+        """Writes down where a group begins that was never here before."""
+        known = self._offsets(group).get(source.topic, {})
+        if any(note.topic_id not in ("", source.id) for _, note in known.values()):
+            raise made_again(group, source.topic)
+        if known:
+            return
+        first = {number: begin.get(number, 0) for number in range(source.partitions)}
+        with suppress(InUse):  # the group reads other topics: whoever gets a partition of this one writes down where it begins
+            self._put(group, source, first, dict.fromkeys(first, self._clock.now()))
+
+    def _put(self, group: str, source: Source, offsets: Mapping[int, int], moved: Mapping[int, int]) -> None:
+        kafka, name = library(), self._settings.prefix + source.topic
+        places = [
+            kafka.TopicPartition(name, number, offset, metadata=Note(source.id, moved[number]).encoded())
+            for number, offset in offsets.items()
+        ]
+        wanted = kafka.ConsumerGroupTopicPartitions(self._on_broker(group), places)
+        done = self._asked(lambda: admin(self._settings).alter_consumer_group_offsets([wanted], request_timeout=PATIENCE))
+        for place in done.topic_partitions:
+            if place.error is not None:
+                self._refuse_members(group, source.topic)
+                raise told(self._settings, place.error, source.topic)
+
+    def _refuse_members(self, group: str, topic: str | None) -> None:
+        living = self._members(group)
+        if living:
+            raise InUse(
+                f"group {group} is reading {topic or 'its topics'}",
+                *(f"member {member.member_id} ({member.client_id})" for member in living),
+                hint="stop them first; one that is dead is gone when its lease runs out",
+            )
+
+    def _states(self, group: str) -> list[GroupState]:
+        prefix, members = self._settings.prefix, self._members(group)
+        found = []
+        for topic, at in sorted(self._offsets(group).items()):
+            owners = {tp.partition: m.member_id for m in members for tp in _assigned(m) if tp.topic == prefix + topic}
+            living = [MemberState(m.member_id, m.client_id, None, None) for m in members]
+            parts = [self._part(number, *at[number], owners.get(number)) for number in sorted(at)]
+            known = next((note.topic_id for _, note in at.values() if note.topic_id), None)
+            there = describe(self._settings, prefix + topic) if known is None else None
+            found.append(GroupState(group, topic, known or (there.id if there else ""), 0, living, parts))
+        return found
+
+    def _part(self, number: int, offset: int, note: Note, owner: str | None) -> PartitionState:
+        seconds = max(0.0, (self._clock.now() - note.since) / 1e6)
+        hand = Hand(note.hand, seconds) if note.hand >= 0 and owner else None
+        return PartitionState(number, offset, note.moved, owner, hand)
+
+    def _names(self) -> list[str]:
+        prefix = self._settings.prefix
+        with translated(self._settings):
+            found = admin(self._settings).list_consumer_groups(request_timeout=PATIENCE).result(PATIENCE)
+        return [
+            g.group_id.removeprefix(prefix) for g in found.valid if g.group_id.startswith(prefix) and self._offsets_at(g.group_id)
+        ]
+
+    def _members(self, group: str) -> list[Any]:
+        asked = [self._on_broker(group)]
+        try:
+            found = self._asked(lambda: admin(self._settings).describe_consumer_groups(asked, request_timeout=PATIENCE))
+        except NotFound:
+            return []
+        return sorted(found.members, key=lambda member: str(member.member_id))
+
+    def _offsets(self, group: str) -> dict[str, dict[int, tuple[int, Note]]]:
+        """topic -> partition -> committed offset and what stands beside it."""
+        return self._offsets_at(self._on_broker(group))
+
+    def _offsets_at(self, id: str) -> dict[str, dict[int, tuple[int, Note]]]:
+        wanted = library().ConsumerGroupTopicPartitions(id)
+        try:
+            places = self._asked(lambda: admin(self._settings).list_consumer_group_offsets([wanted], request_timeout=PATIENCE))
+        except NotFound:
+            return {}
+        found: dict[str, dict[int, tuple[int, Note]]] = {}
+        for place in places.topic_partitions:
+            if place.offset >= 0 and place.topic.startswith(self._settings.prefix) and not place.topic.startswith(INTERNAL):
+                topic = place.topic.removeprefix(self._settings.prefix)
+                found.setdefault(topic, {})[place.partition] = (place.offset, decoded(place.metadata))
+        return found
+
+    def _asked(self, ask: Callable[[], Any]) -> Any:
+        """What the broker answers about one group, once its coordinator is there; NotFound where it knows none of that name."""
+        code, deadline = library().KafkaError, time.monotonic() + PATIENCE
+        coming = (code.COORDINATOR_LOAD_IN_PROGRESS, code.COORDINATOR_NOT_AVAILABLE, code.NOT_COORDINATOR)
+        while True:
+            try:
+                return insisted(self._settings, "", lambda: next(iter(ask().values())).result(PATIENCE))
+            except PenstockError as error:
+                found = error.__cause__.args[0] if error.__cause__ and error.__cause__.args else None
+                number = found.code() if found is not None and hasattr(found, "code") else None
+                if number in (code.GROUP_ID_NOT_FOUND, code._UNKNOWN_GROUP):
+                    raise NotFound("there is no such group") from error
+                if number not in coming or time.monotonic() > deadline:
+                    raise
+                time.sleep(0.05)
+
+    def _on_broker(self, group: str) -> str:
+        return self._settings.prefix + group
+
+
+def _assigned(member: Any) -> list[Any]:
+    return list(member.assignment.topic_partitions) if member.assignment else []

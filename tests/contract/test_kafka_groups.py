@@ -1,0 +1,113 @@
+"""The consumer groups of a real Kafka broker pass the suite of every keeper of groups, in so far as Kafka has what it asks for."""
+
+import uuid
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from penstock.errors import BadInput, Mismatch, NotFound
+from penstock.log.groups.consumer import GroupConsumer
+from penstock.log.groups.port import Groups, Membership, Source, Standing
+from penstock.log.kafka.groups import KafkaGroups
+from penstock.log.kafka.log import KafkaLog
+from penstock.log.kafka.membership import KafkaMembership
+from penstock.log.kafka.settings import KafkaSettings
+from penstock.log.port import TopicSpec
+from penstock.testing.groups_contract import LEASE, GroupsContract, settle
+from penstock.testing.kafka_broker import KafkaBroker
+from waiting import until
+
+
+class TestKafkaGroups(GroupsContract):
+    told_lease = None  # Kafka does not tell
+
+    @pytest.fixture(autouse=True)
+    def broker(self, kafka_broker: KafkaBroker, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+        self.log = KafkaLog(KafkaSettings.of(f"{kafka_broker.url}?prefix=g{uuid.uuid4().hex[:12]}."))
+        seated: list[KafkaMembership] = []
+        real = KafkaGroups.join
+
+        def noted(*args: object, **more: object) -> KafkaMembership:
+            seated.append(real(*args, **more))  # type: ignore[arg-type]
+            return seated[-1]
+
+        monkeypatch.setattr(KafkaGroups, "join", noted)
+        yield
+        for member in seated:
+            member.leave()
+
+    def make(self, place: Path) -> KafkaGroups:
+        return KafkaGroups(self.log.settings)
+
+    def source(self, topic: str, partitions: int) -> Source:
+        made = self.log.create(TopicSpec(topic, partitions))
+        return Source(topic, made.id, partitions)
+
+    def made_again(self, source: Source) -> Source:
+        self.log.delete(source.topic)
+        return self.source(source.topic, source.partitions)
+
+    def grown(self, source: Source, partitions: int) -> Source:
+        self.log.add_partitions(source.topic, partitions)
+        return source._replace(partitions=partitions)
+
+    def check_asked(self, held: Standing, empty: Standing) -> None:
+        assert held.asked, "who waits is not told; who is asked is"
+
+    def test_a_topic_made_again_is_refused_to_members_old_and_new(
+        self, groups: Groups, join: Callable[..., Membership], views: Source
+    ) -> None:
+        """A gap: Kafka forgets the offsets of a topic that is deleted. A member that is there notices; a new one begins anew."""
+        member = join()
+        settle(views, member)
+        member.commit({0: 10})
+        again = self.made_again(views)
+        with pytest.raises(Mismatch, match="deleted and made again"):
+            member.heartbeat(again)
+        member.leave()
+        assert until(lambda: not groups.positions("page-views"))
+        [standing] = settle(again, groups.join("web", again, {0: 1}, label="test", lease=LEASE))
+        assert standing.owned == {0: 1, 1: 0, 2: 0}
+
+    def test_a_group_of_several_topics_is_forgotten_whole_or_not_at_all(self, groups: Groups, views: Source) -> None:
+        """A gap: the client has no call for the offsets of one topic."""
+        groups.put("web", views, {0: 1})
+        groups.put("web", self.source("clicks", 1), {0: 1})
+        with pytest.raises(BadInput, match="only whole"):
+            groups.forget("web", "clicks")
+        groups.forget("web")
+        with pytest.raises(NotFound):
+            groups.describe("web")
+
+    def test_a_lease_that_the_broker_does_not_take_is_told(self, groups: Groups, views: Source) -> None:
+        with pytest.raises(BadInput, match="no lease of 1 seconds"):
+            groups.join("web", views, {}, label="test", lease=1)
+
+    def test_offsets_are_seen_by_other_tools_and_theirs_are_seen_here(self, groups: Groups, views: Source) -> None:
+        import confluent_kafka as kafka
+
+        prefix = self.log.settings.prefix
+        groups.put("web", views, {0: 7})
+        other = kafka.Consumer({"bootstrap.servers": self.log.settings.servers[0], "group.id": f"{prefix}web"})
+        place = kafka.TopicPartition(f"{prefix}page-views", 0)
+        assert [found.offset for found in other.committed([place], timeout=30)] == [7]
+        other.commit(offsets=[kafka.TopicPartition(f"{prefix}page-views", 0, 9)], asynchronous=False)
+        other.close()
+        [state] = groups.describe("web")
+        assert (state.topic_id, state.partitions[0].offset) == (views.id, 9)
+
+    def test_consumers_share_a_topic_and_one_goes_on_where_the_other_ended(self, views: Source) -> None:
+        topic = self.log.topic("page-views")
+        for partition in range(3):
+            topic.append(partition, pa.record_batch({"value": pa.array([b"x"] * 5, pa.binary())}))
+        with GroupConsumer(self.log, "web", "page-views") as first, GroupConsumer(self.log, "web", "page-views") as second:
+            assert until(lambda: bool(first.partitions and second.partitions))
+            with ThreadPoolExecutor(2) as pool:
+                seen = pool.map(lambda member: [(r.partition, r.offset) for r in member.records(follow=False)], [first, second])
+        assert sorted(place for mine in seen for place in mine) == [(p, o) for p in range(3) for o in range(5)]
+        topic.append(1, pa.record_batch({"value": pa.array([b"y"], pa.binary())}))
+        with GroupConsumer(self.log, "web", "page-views") as third:
+            assert [(record.partition, record.value) for record in third.records(follow=False)] == [(1, b"y")]
