@@ -7,6 +7,8 @@ from penstock.core.schema import Schema
 from penstock.core.time import Clock, SystemClock
 from penstock.errors import AlreadyThere, NotFound
 from penstock.log.acks import Ack, State, encode_ack, open_acks
+from penstock.log.cleaning.partition import Cleaned
+from penstock.log.holding import Holds, nobody
 from penstock.log.place import named
 from penstock.log.port import TopicSpec
 from penstock.log.refusals import already_there, no_topic, refuse_codec
@@ -50,7 +52,7 @@ class FileLog:
         self.storage.remove(settings_of(name))
         for partition in range(store.spec.partitions):
             place = store.place(partition)
-            with place.storage.lock(place.lock):
+            with place.storage.lock(place.cleaning), place.storage.lock(place.lock):
                 for segment in named(place.storage.list(place.directory), "log")[-1:]:  # writers that have it open find this note
                     acks = open_acks(place, segment)
                     acks.write(encode_ack(Ack(State.DELETED, 0, 0)))
@@ -58,6 +60,10 @@ class FileLog:
                 place.storage.remove(place.directory)
         (store.twin() or self.storage).remove(store.directory)
         self.storage.remove(store.directory)
+
+    def clean(self, name: str, holds: Holds = nobody, *, eager: bool = True) -> list[Cleaned]:
+        """Lets go what retention says, compacts, and rewrites closed segments: see `cleaning.topics.Cleanable`."""
+        return self.topic(name).clean(holds(name), eager=eager)
 
     def evolve(self, name: str, schema: Schema) -> FileTopic:
         self._store(name).evolve(schema)

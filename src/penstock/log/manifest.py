@@ -52,7 +52,7 @@ class Lost:
 class Manifest:
     """The partition behind the segment `through` is what its files say; up to it, what stands here."""
 
-    number: int = -1
+    number: int = 0  # 0: nothing was ever cleaned
     first: int = 0
     through: int = -1
     length: int = 0  # of the segment `through`, as the one behind it knows it
@@ -74,7 +74,7 @@ def read_manifest(place: Place, number: int) -> Manifest:
     """NotFound if a newer one took its place; Damaged if it is not what was written."""
     data = bytes(place.storage.read(place.manifest(number)))
     try:
-        if int(data[:_CRC], 16) != crc32c(data[_CRC + 1 :]) or data[_CRC : _CRC + 1] != b"\n":
+        if data[: _CRC + 1] != b"%08x\n" % crc32c(data[_CRC + 1 :]):
             raise ValueError("it does not match its checksum")
         return _decoded(orjson.loads(data[_CRC + 1 :]), place, number)
     except (ValueError, KeyError, TypeError) as error:

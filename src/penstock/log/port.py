@@ -45,6 +45,11 @@ class TopicSpec:
     writer: str | None = None  # the flow that writes it; its rows bring time, position and watermark along
     changelog: bool = False
     codec: str | None = None  # how Kafka's records hold rows: json, avro, avro+registry, raw; None: as the log does by itself
+    retain: timedelta | None = None  # records are removed when they are older; None: never
+    retain_bytes: int | None = None  # of a partition: the oldest records are removed when it holds more
+    hold: timedelta = timedelta(days=7)  # how long beyond that a reader that has not read them keeps them
+    compact: bool = False  # only the latest record of every key is kept
+    tombstones: timedelta = timedelta(days=1)  # how long a delete is kept after it was compacted first
 
 
 class Sender(NamedTuple):
@@ -71,7 +76,7 @@ class Frame:
     appended: int
     least: int  # event times of its rows
     greatest: int
-    plausible: int  # greatest event time of its rows that is not beyond appended + future
+    plausible: int  # greatest event time of its rows, also of those compacted away, that is not beyond appended + future
     mark: int  # the mark that stands behind its rows, NEVER if none
     time_before: int  # greatest plausible event time of all rows before it in the partition
     mark_before: int  # greatest mark before it

@@ -51,7 +51,7 @@ class PartitionReader:
                 ack = self._look()
             if ack:
                 self._segments[-1].extend(ack.length, ack.next)
-            return ack is not None or self._manifest.number >= 0
+            return ack is not None or self._manifest.number > 0
 
     def take(self, found: Listing, ack: Ack | None) -> None:
         """Takes in a partition that the caller has settled under its lock."""
@@ -232,4 +232,7 @@ class PartitionReader:
                 return settle(self._place)
         except (StorageError, DiskFull):
             found = look(self._place)
-            return found, extent(self._place, found.names[-1]) if found.names else None
+            try:
+                return found, extent(self._place, found.names[-1]) if found.names else None
+            except NotFound:  # cleaned meanwhile
+                return self._settled()

@@ -172,6 +172,10 @@ class Segment:
             if block.damaged and found.next <= stop:
                 raise block.damaged
 
+    def all(self) -> Iterator[Stored]:
+        """Every frame; Damaged where one should be."""
+        return (self.stored(frame.where[1]) for frame in self.frames(self.name.base, self._next))
+
     def holding(self, start: int, stop: int) -> Iterator[list[Stored]]:
         """Frames with rows that hold offsets from start up to, not including, stop, a stretch at a time."""
         if self.damaged and self.name.base < stop:

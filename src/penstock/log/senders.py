@@ -36,9 +36,9 @@ def senders_of(place: Place, reader: PartitionReader) -> Producers:
     return producers
 
 
-def senders_before(place: Place, manifest: Manifest, segments: list[Segment], through: SegmentName) -> Producers:
-    """The producers at the end of the segment `through`; `segments` are those behind the manifest up to it, known to their end."""
-    kept = _kept(place.senders(SegmentName(segments[-1].next, through.serial + 1)), place)
+def senders_behind(place: Place, manifest: Manifest, segments: list[Segment], behind: SegmentName | None) -> Producers:
+    """The producers behind these segments, which follow what was cleaned; `behind` is the next one, if it was begun."""
+    kept = _kept(place.senders(behind), place) if behind else None
     if kept:
         return kept
     producers = cleaned_senders(place, manifest)

@@ -28,7 +28,7 @@ def encode_settings(spec: TopicSpec, id: str) -> bytes:
         "max_record": spec.max_record,
         "writer": spec.writer,
         "changelog": spec.changelog,
-    }
+    } | encode_cleaning(spec)
     return orjson.dumps(fields, option=orjson.OPT_INDENT_2)
 
 
@@ -50,10 +50,35 @@ def decode_settings(data: bytes, where: str) -> tuple[TopicSpec, str]:
             max_record=f["max_record"],
             writer=f["writer"],
             changelog=f["changelog"],
+            **decode_cleaning(f),
         )
         return spec, f["id"]
     except (ValueError, KeyError, TypeError, PenstockError) as error:
         raise Damaged(f"the settings {where} cannot be read", str(error), hint="restore the file from a copy") from error
+
+
+def encode_cleaning(spec: TopicSpec) -> dict[str, Any]:
+    """How the old end of the topic is cleaned."""
+    return {
+        "retain_us": None if spec.retain is None else micros(spec.retain),
+        "retain_bytes": spec.retain_bytes,
+        "hold_us": micros(spec.hold),
+        "compact": spec.compact,
+        "tombstones_us": micros(spec.tombstones),
+    }
+
+
+def decode_cleaning(f: dict[str, Any]) -> dict[str, Any]:
+    """The same as fields of a TopicSpec. A topic of an earlier version has none of them."""
+    if "compact" not in f:
+        return {}
+    return {
+        "retain": None if f["retain_us"] is None else timedelta(microseconds=f["retain_us"]),
+        "retain_bytes": f["retain_bytes"],
+        "hold": timedelta(microseconds=f["hold_us"]),
+        "compact": f["compact"],
+        "tombstones": timedelta(microseconds=f["tombstones_us"]),
+    }
 
 
 def encode_schema(schema: Schema) -> bytes:

@@ -9,8 +9,10 @@ import pyarrow as pa
 
 from penstock.core.time import NEVER, Clock, SystemClock
 from penstock.errors import BadSchema, NotFound
+from penstock.log.cleaning.partition import Cleaned, Order, clean_partition
 from penstock.log.decode import Decoder
 from penstock.log.frame import Layout, encode_body
+from penstock.log.holding import Held
 from penstock.log.listing import look
 from penstock.log.place import Place
 from penstock.log.port import Appended, Chunk, End, Frame, Sender, TopicSpec
@@ -92,6 +94,16 @@ class FileTopic:
 
     def senders(self, partition: int) -> Mapping[str, Sender]:
         return senders_of(self._place(partition), self._reader(partition)).last()
+
+    def clean(self, held: Sequence[Held] = (), *, eager: bool = True) -> list[Cleaned]:
+        """Cleans the partitions that nobody else is cleaning just now; what was done to each."""
+        done = []
+        for partition in range(self._spec.partitions):
+            mine = [reader for reader in held if reader.partition == partition]
+            now, alive = self._clock.now(), self._store.check_alive
+            order = Order(self._spec, self._store.schemas, self._segment_size, now, mine, eager, alive)
+            done.append(clean_partition(self._place(partition), order))
+        return [one for one in done if one]
 
     def describe(self) -> dict[str, object]:
         """What an operator wants to know beside the settings."""

@@ -1,0 +1,145 @@
+"""Which rows of a partition are the latest of their key.
+
+Keys are told apart by a hash first, and where hashes agree by their bytes. They are looked at in slices by hash, each about
+SLICE_BYTES large, so that the memory this takes is that of a slice, and a bit a row, however large the partition is.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.core.hashing import Hashes, hash64
+from penstock.log.port import KEY, Chunk
+from penstock.log.rows import deletes_of
+
+SLICE_BYTES = 256 << 20
+_BESIDE = 48  # bytes a row beside its key: hash, place, offset, order
+
+Numbers = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+Expired = Callable[[Numbers], Mask]  # offsets of deletes -> which of them are old enough to go
+
+
+@dataclass
+class Latest:
+    """What is left. Rows are counted in the order of their offsets, from 0."""
+
+    rows: int
+    gone: npt.NDArray[np.uint8]  # a bit a row: it is not kept
+    keyless: int  # rows without a key, which are all kept
+    tombstones: list[int]  # offsets of the deletes that are old enough, and go
+
+    def keep(self, first: int, count: int) -> Mask:
+        """Which of `count` rows from `first` on are kept."""
+        places = np.arange(first, first + count)
+        return np.asarray((self.gone[places >> 3] >> (places & 7) & 1) == 0)
+
+    def drop(self, places: Numbers) -> None:
+        np.bitwise_or.at(self.gone, places >> 3, (1 << (places & 7)).astype(np.uint8))
+
+
+@dataclass
+class _Keyed:
+    """Rows of one slice."""
+
+    keys: pa.Array
+    hashes: Hashes
+    places: Numbers
+    offsets: Numbers
+    deletes: Mask
+
+
+def latest(chunks: Callable[[], Iterator[Chunk]], rows: int, raw: bool, expired: Expired) -> Latest:
+    """Looks through all chunks, once a slice. rows: at most so many there are."""
+    found = Latest(rows, np.zeros(rows // 8 + 1, np.uint8), 0, [])
+    slices = _slices(chunks(), rows)
+    for number in range(slices):
+        keyed, keyless = _taken(chunks(), number, slices, raw)
+        found.keyless = keyless
+        if keyed is not None:
+            winners = _superseded(keyed, found)
+            gone = winners[keyed.deletes[winners]]
+            gone = gone[expired(keyed.offsets[gone])]
+            found.drop(keyed.places[gone])
+            found.tombstones += keyed.offsets[gone].tolist()
+    return found
+
+
+def _slices(chunks: Iterator[Chunk], rows: int) -> int:
+    for chunk in chunks:
+        if KEY in chunk.rows.schema.names and chunk.frame.count:
+            width = chunk.rows.column(KEY).nbytes / chunk.frame.count
+            return int((width + _BESIDE) * rows // SLICE_BYTES) + 1
+    return 1
+
+
+def _taken(chunks: Iterator[Chunk], number: int, slices: int, raw: bool) -> tuple[_Keyed | None, int]:
+    """The rows of a slice, and how many rows have no key at all."""
+    found: list[_Keyed] = []
+    place = keyless = 0
+    for chunk in chunks:
+        count = chunk.frame.count
+        keys = chunk.rows.column(KEY) if KEY in chunk.rows.schema.names else None
+        if keys is None or keys.null_count == count:
+            keyless += count
+        else:
+            keyless += keys.null_count
+            found.append(_of_slice(chunk, keys, place, number, slices, raw))
+        place += count
+    return (_together(found) if found else None), keyless
+
+
+def _of_slice(chunk: Chunk, keys: pa.Array, place: int, number: int, slices: int, raw: bool) -> _Keyed:
+    count, hashes = len(keys), hash64([keys], len(keys))
+    places, offsets = np.arange(place, place + count), chunk.offsets
+    gone = deletes_of(chunk.rows, raw)
+    deletes = np.zeros(count, np.bool_) if gone is None else gone
+    if slices == 1 and not keys.null_count:
+        return _Keyed(keys, hashes, places, offsets, deletes)
+    mine = np.asarray(keys.is_valid().to_numpy(zero_copy_only=False)) & (hashes % np.uint64(slices) == number)
+    return _Keyed(keys.filter(pa.array(mine)), hashes[mine], places[mine], offsets[mine], deletes[mine])
+
+
+def _together(found: Sequence[_Keyed]) -> _Keyed:
+    keys = pa.chunked_array([k.keys.cast(pa.large_binary()) for k in found]).combine_chunks()
+    numbers = [np.concatenate([getattr(k, name) for k in found]) for name in ("hashes", "places", "offsets", "deletes")]
+    return _Keyed(keys if isinstance(keys, pa.Array) else pa.concat_arrays(keys.chunks), *numbers)
+
+
+def _superseded(keyed: _Keyed, found: Latest) -> Numbers:
+    """Drops the rows that a later one of their key follows. The others, as places in `keyed`."""
+    if not len(keyed.hashes):
+        return np.empty(0, np.int64)
+    order = np.argsort(keyed.hashes, kind="stable")
+    hashes = keyed.hashes[order]
+    ends = np.flatnonzero(np.append(hashes[1:] != hashes[:-1], True))
+    last = np.repeat(ends, np.diff(ends, prepend=-1))  # of every row: the last one of its hash
+    earlier = np.flatnonzero(last != np.arange(len(order)))
+    same = pc.equal(keyed.keys.take(pa.array(order[earlier])), keyed.keys.take(pa.array(order[last[earlier]])))
+    same = np.asarray(same.to_numpy(zero_copy_only=False), np.bool_)
+    dropped = np.zeros(len(order), np.bool_)
+    dropped[earlier[same]] = True
+    for rows in _collisions(earlier[~same], last):
+        dropped[_older(keyed, order, rows)] = True
+    found.drop(keyed.places[order[dropped]])
+    return np.asarray(order[~dropped])
+
+
+def _collisions(strangers: Numbers, last: Numbers) -> list[Numbers]:
+    """The rows of each hash that two keys share, but for those that are dropped already: rare, and looked at one by one."""
+    return [strangers[last[strangers] == end] for end in np.unique(last[strangers])]
+
+
+def _older(keyed: _Keyed, order: Numbers, rows: Numbers) -> list[int]:
+    newest: dict[bytes, int] = {}
+    older = []
+    for row in rows.tolist():  # in the order of their offsets
+        key = keyed.keys[int(order[row])].as_py()
+        if key in newest:
+            older.append(newest[key])
+        newest[key] = row
+    return older
