@@ -49,9 +49,8 @@ class PartitionReader:
             usual = ack and ack.state == State.OPEN and last and self._size(last.name) == ack.length
             if not usual or self._place.cleanings_seen() != self._cleanings:
                 ack = self._look()
-            if ack:
-                self._segments[-1].extend(ack.length, ack.next)
-            return ack is not None or self._manifest.number > 0
+            self._reach(ack)
+            return bool(self._segments) or self._manifest.number > 0
 
     def take(self, found: Listing, ack: Ack | None) -> None:
         """Takes in a partition that the caller has settled under its lock."""
@@ -189,11 +188,18 @@ class PartitionReader:
         with self._guard:
             before = [segment.file for segment in self._segments]
             ack = self._look()
-            if ack:
-                self._segments[-1].extend(ack.length, ack.next)
             if before == [segment.file for segment in self._segments]:
                 hint = "restore the file from a copy"
                 raise Damaged(f"{self._place} is damaged", f"a file is missing: {gone.what}", hint=hint) from gone
+            self._reach(ack)
+
+    def _reach(self, ack: Ack | None) -> None:
+        """Makes the last segment known as far as it is acknowledged; if it was cleaned meanwhile, the one that is there now."""
+        try:
+            if ack:
+                self._segments[-1].extend(ack.length, ack.next)
+        except NotFound as gone:
+            self._look_again(gone)
 
     def _look(self) -> Ack | None:
         """Lists the segments anew; repairs the end if nobody is writing."""
