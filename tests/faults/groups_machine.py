@@ -5,6 +5,7 @@ who are alive were never told the same partition.
 """
 
 import tempfile
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -19,7 +20,8 @@ from penstock.log.groups.port import Groups, Hand, Membership, Source
 from penstock.log.groups.sqlite import SqliteGroups
 
 LEASE = 10
-WHICH = st.integers(0, 5)
+WHICH = st.tuples(st.integers(0, 5), st.integers(0, 3))  # a member; now and then one that may be dead
+BUSY = st.sets(st.integers(0, 6)) | st.just(frozenset(range(7)))
 OFFSETS = st.integers(0, 12)
 
 
@@ -37,8 +39,8 @@ class GroupMachine(RuleBasedStateMachine):
     def make(self, clock: FixedClock, leases: ManualClock) -> Groups:
         return MemoryGroups(clock, leases)
 
-    @initialize(partitions=st.integers(1, 5), begin=st.dictionaries(st.integers(0, 4), OFFSETS))
-    def begin(self, partitions: int, begin: dict[int, int]) -> None:
+    @initialize(partitions=st.integers(1, 5), begin=st.dictionaries(st.integers(0, 4), OFFSETS), more=st.integers(0, 2))
+    def begin(self, partitions: int, begin: dict[int, int], more: int) -> None:
         self.clock, self.leases = FixedClock(1_700_000_000_000_000), ManualClock()
         self.groups = self.make(self.clock, self.leases)
         self.source = Source("t", "life-1", partitions)
@@ -47,6 +49,9 @@ class GroupMachine(RuleBasedStateMachine):
         self.offsets: dict[int, int] = {}
         self.first = begin
         self.join()
+        self.heartbeat(self.seats[0], set())
+        for _ in range(more):
+            self.join()
 
     @property
     def now(self) -> float:
@@ -58,8 +63,9 @@ class GroupMachine(RuleBasedStateMachine):
     def living(self) -> list[Seat]:
         return [seat for seat in self.seats if self.alive(seat)]
 
-    def pick(self, which: int) -> Seat:
-        return self.seats[which % len(self.seats)]
+    def pick(self, which: tuple[int, int]) -> Seat:
+        among = (which[1] and self.living()) or self.seats
+        return among[which[0] % len(among)]
 
     @rule()
     def join(self) -> None:
@@ -74,10 +80,17 @@ class GroupMachine(RuleBasedStateMachine):
         self.see_all_partitions()
         self.seats.append(Seat(membership, self.now + LEASE))
 
-    @rule(which=WHICH, busy=st.sets(st.integers(0, 6)))
-    def heartbeat(self, which: int, busy: set[int]) -> None:
-        seat = self.pick(which)
-        busy &= seat.told
+    @rule(which=WHICH, busy=BUSY)
+    def one_heartbeat(self, which: tuple[int, int], busy: AbstractSet[int]) -> None:
+        self.heartbeat(self.pick(which), busy)
+
+    @rule(busy=BUSY)
+    def heartbeats(self, busy: AbstractSet[int]) -> None:
+        for seat in self.living():
+            self.heartbeat(seat, busy)
+
+    def heartbeat(self, seat: Seat, busy: AbstractSet[int]) -> None:
+        busy = busy & seat.told
         try:
             standing = seat.membership.heartbeat(self.source, {number: Hand(0, 0.0) for number in busy})
         except Fenced:
@@ -95,7 +108,7 @@ class GroupMachine(RuleBasedStateMachine):
         assert all(self.offsets[number] == offset for number, offset in standing.owned.items())
 
     @rule(which=WHICH, partition=st.integers(0, 6), offset=OFFSETS, second=st.none() | st.tuples(st.integers(0, 6), OFFSETS))
-    def commit(self, which: int, partition: int, offset: int, second: tuple[int, int] | None) -> None:
+    def commit(self, which: tuple[int, int], partition: int, offset: int, second: tuple[int, int] | None) -> None:
         seat, wanted = self.pick(which), {partition: offset} | dict([second] if second else [])
         mine = self.alive(seat) and wanted.keys() <= seat.told
         back = any(at < self.offsets.get(number, 0) for number, at in wanted.items())
@@ -111,12 +124,12 @@ class GroupMachine(RuleBasedStateMachine):
             self.offsets |= wanted
 
     @rule(which=WHICH)
-    def leave(self, which: int) -> None:
+    def leave(self, which: tuple[int, int]) -> None:
         seat = self.pick(which)
         seat.membership.leave()
         seat.left, seat.told = True, set()
 
-    @rule(seconds=st.sampled_from([0.5, 3, 5, 9.5, 10, 30]))
+    @rule(seconds=st.sampled_from([0.5, 1, 3, 5, 9.5, 10, 30]))
     def time_passes(self, seconds: float) -> None:
         self.leases.advance(seconds)
         for seat in self.seats:
@@ -132,8 +145,10 @@ class GroupMachine(RuleBasedStateMachine):
     def a_partition_is_added(self) -> None:
         self.source = self.source._replace(partitions=self.source.partitions + 1)
 
-    @rule()
-    def the_topic_is_made_again(self) -> None:
+    @rule(really=st.integers(0, 3))
+    def the_topic_is_made_again(self, really: int) -> None:
+        if really:
+            return
         self.source = self.source._replace(id=self.source.id + "x")
 
     @rule(offsets=st.dictionaries(st.integers(0, 3), OFFSETS, min_size=1))
@@ -152,9 +167,8 @@ class GroupMachine(RuleBasedStateMachine):
     def calm(self) -> None:
         """Once nobody comes or goes, two rounds of heartbeats give every partition an owner, evenly."""
         for _ in range(3):
-            for number, seat in enumerate(self.seats):
-                if self.alive(seat):
-                    self.heartbeat(number, set())
+            for seat in self.living():
+                self.heartbeat(seat, set())
         counts = [len(seat.told) for seat in self.living()]
         assert sum(counts) == len(self.offsets)
         assert max(counts) - min(counts) <= 1

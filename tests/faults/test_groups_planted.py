@@ -18,10 +18,10 @@ from penstock.log.groups.rules import State
 
 pytestmark = pytest.mark.faults
 Patch = pytest.MonkeyPatch
-QUICK = settings(stateful_step_count=30, phases=[Phase.generate], database=None, derandomize=True)
+QUICK = settings(stateful_step_count=30, phases=[Phase.generate], database=None)
 
 
-def caught(machine: type[GroupMachine] = GroupMachine, examples: int = 300) -> bool:
+def caught(machine: type[GroupMachine] = GroupMachine, examples: int = 1000) -> bool:
     try:
         run_state_machine_as_test(machine, settings=settings(QUICK, max_examples=examples))
     except (AssertionError, PenstockError, KeyError, ExceptionGroup):
