@@ -50,7 +50,7 @@ class FileLog:
     def delete(self, name: str) -> None:
         store = self._store(name)
         self.storage.remove(settings_of(name))
-        for partition in range(store.spec.partitions):
+        for partition in range(store.settings()[1].partitions):
             place = store.place(partition)
             with place.storage.lock(place.cleaning), place.storage.lock(place.lock):
                 for segment in named(place.storage.list(place.directory), "log")[-1:]:  # writers that have it open find this note
@@ -64,6 +64,11 @@ class FileLog:
     def clean(self, name: str, holds: Holds = nobody, *, eager: bool = True) -> list[Cleaned]:
         """Lets go what retention says, compacts, and rewrites closed segments: see `cleaning.topics.Cleanable`."""
         return self.topic(name).clean(holds(name), eager=eager)
+
+    def alter(self, spec: TopicSpec) -> FileTopic:
+        """Gives a topic these settings: see `altering.Alterable`."""
+        self._store(spec.name).alter(spec)
+        return self.topic(spec.name)
 
     def evolve(self, name: str, schema: Schema) -> FileTopic:
         self._store(name).evolve(schema)

@@ -10,10 +10,14 @@ import pyarrow as pa
 from penstock.core.names import check_name
 from penstock.core.schema import Schema
 from penstock.core.time import NEVER, Clock, SystemClock
-from penstock.errors import NotFound
+from penstock.errors import NotFound, OffsetGone
+from penstock.log.altering import differs
+from penstock.log.cleaning.partition import Cleaned
 from penstock.log.decode import Decoder
 from penstock.log.frame import Layout
 from penstock.log.groups.memory import MemoryGroups
+from penstock.log.holding import Held, Holds, nobody
+from penstock.log.memory_cleaning import Kept, OldEnd
 from penstock.log.port import Appended, Chunk, End, Frame, Sender, TopicSpec
 from penstock.log.producers import Producers, check_sender
 from penstock.log.refusals import already_there, evolves, no_topic, refuse_codec
@@ -23,12 +27,17 @@ from penstock.log.stamp import Tail, stamped
 
 class _Partition:
     def __init__(self) -> None:
-        self.chunks: list[tuple[Frame, Layout, pa.RecordBatch | None]] = []
+        self.chunks: list[Kept] = []
         self.tail = Tail()
+        self.old = OldEnd()
         self.producers = Producers()
 
     def find(self, sender: Sender) -> Frame | None:
         return next((f for f, _, _ in reversed(self.chunks) if f.sender and f.sender[:3] == sender[:3]), None)
+
+    def clean(self, spec: TopicSpec, number: int, held: Sequence[Held], now: int) -> Cleaned:
+        self.chunks, told = self.old.clean(self.chunks, spec, number, held, now)
+        return told
 
 
 class MemoryTopic:
@@ -67,13 +76,14 @@ class MemoryTopic:
                 return answer
             frame = stamped(self._spec, at.tail, checked, mark, sender, self._clock.now())
             layout = Layout(len(self._schemas) - 1, checked.system if checked else 0)
-            at.chunks.append((frame, layout, checked.batch if checked else None))
+            at.chunks.append(Kept(frame, layout, checked.batch if checked else None))
             at.tail = at.tail.after(frame)
             at.producers.remember(frame)
             return Appended(frame.base, frame.count, duplicate=False)
 
     def frames(self, partition: int, start: int = 0, stop: int | None = None) -> Sequence[Frame]:
         with self._guard:
+            self._refuse_gone(partition, start)
             found = [frame for frame, _, _ in self._partition(partition).chunks]
         return [f for f in found if f.touches(start, stop)]
 
@@ -82,6 +92,7 @@ class MemoryTopic:
     ) -> Iterator[Chunk]:
         with self._guard:
             decoder = Decoder(self._spec, self._schemas, columns)
+            self._refuse_gone(partition, start)
             found = list(self._partition(partition).chunks)
         return (
             Chunk(frame, decoder.shaped(batch, layout))
@@ -91,7 +102,7 @@ class MemoryTopic:
 
     def ends(self) -> dict[int, End]:
         with self._guard:
-            return {p: self._partition(p).tail.end(0) for p in range(self._spec.partitions)}
+            return {p: self._partition(p).tail.end(self._partition(p).old.first) for p in range(self._spec.partitions)}
 
     def reaching(self, partition: int, since: int) -> int | None:
         return next((f.base for f, _, _ in self._partition(partition).chunks if f.count and f.greatest >= since), None)
@@ -105,6 +116,24 @@ class MemoryTopic:
         with self._guard:
             self._schemas.append(schema)
             self._spec = replace(self._spec, schema=schema)
+
+    def alter(self, spec: TopicSpec) -> None:
+        with self._guard:
+            if differs(self._spec, spec):
+                self._partitions += [_Partition() for _ in range(spec.partitions - self._spec.partitions)]
+                self._spec = spec
+
+    def clean(self, held: Sequence[Held] = ()) -> list[Cleaned]:
+        """The reference of cleaning: frame by frame, with a dict; every frame but the last of a partition counts as closed."""
+        with self._guard:
+            numbers, now = range(self._spec.partitions), self._clock.now()
+            return [self._partitions[p].clean(self._spec, p, [h for h in held if h.partition == p], now) for p in numbers]
+
+    def _refuse_gone(self, partition: int, start: int) -> None:
+        first = self._partition(partition).old.first
+        if start < first:
+            what = f"topic {self._spec.name}, partition {partition} begins at offset {first}, {start} was asked for"
+            raise OffsetGone(what, f"offsets {start} to {first - 1} were removed by retention")
 
     def end_life(self) -> None:
         self._deleted = True
@@ -147,6 +176,13 @@ class MemoryLog:
     def delete(self, name: str) -> None:
         self.topic(name).end_life()
         del self._topics[name.lower()]
+
+    def alter(self, spec: TopicSpec) -> MemoryTopic:
+        self.topic(spec.name).alter(spec)
+        return self.topic(spec.name)
+
+    def clean(self, name: str, holds: Holds = nobody, *, eager: bool = True) -> list[Cleaned]:
+        return self.topic(name).clean(holds(name))
 
     def evolve(self, name: str, schema: Schema) -> MemoryTopic:
         topic = self.topic(name)

@@ -96,13 +96,21 @@ class Producer:
         self.id = id or uuid.uuid4().hex
         self.acknowledged = 0  # rows that the log has said it holds
         self._topic, self._epoch, self._known = topic, epoch, id is not None
-        self._intake, self._objects_only = Intake(topic.spec), Intake(topic.spec, objects=True)
+        self._intakes = (topic.spec, Intake(topic.spec), Intake(topic.spec, objects=True))
         self._batch_rows, self._linger = batch_rows, duration(linger, "linger").total_seconds()
         self._on_reject = on_reject
         self._buffer: list[_Buffered] = []
         self._since = 0.0
         self._queue: deque[_Frame] = deque()
         self._sequences: dict[int, int] = {}
+
+    def _intake(self, objects: bool = False) -> Intake:
+        """What reads rows for the topic as it is now: it may have got partitions or columns meanwhile."""
+        spec = self._topic.spec
+        if spec is not self._intakes[0]:
+            self._intakes = (spec, Intake(spec), Intake(spec, objects=True))
+        _, rows, only_objects = self._intakes
+        return only_objects if objects else rows
 
     def send(
         self,
@@ -148,7 +156,7 @@ class Producer:
     def send_arrow(self, table: pa.Table, *, partition: int | None = None, keys: Sequence[bytes | None] | None = None) -> Sent:
         """Writes the rows of a table at once. If it fails, call `flush` to try again what is still outstanding."""
         return self._send_now(
-            lambda given, rows: self._intake.table(table.slice(rows.start, len(rows)), given), table.num_rows, partition, keys
+            lambda given, rows: self._intake().table(table.slice(rows.start, len(rows)), given), table.num_rows, partition, keys
         )
 
     def send_lines(
@@ -162,7 +170,7 @@ class Producer:
     ) -> Sent:
         """Writes texts, one a row, at once. objects: they must be JSON objects in a raw topic, too. before_refused: only those
         before the first that is refused, which is the only one then told of. deletes: they hold keys, and the rows are gone."""
-        intake = self._objects_only if objects else self._intake
+        intake = self._intake(objects)
         return self._send_now(
             lambda given, rows: intake.lines(values[rows.start : rows.stop], given, deletes=deletes),
             len(values),
@@ -225,7 +233,7 @@ class Producer:
     def _enqueue_rows(self, items: list[_Buffered], is_text: bool) -> list[tuple[_Buffered, str]]:
         given = Given([i.key for i in items], [i.partition for i in items], [i.headers for i in items], [i.time for i in items])
         rows: list[Any] = [i.row for i in items]
-        prepared = self._intake.lines(rows, given) if is_text else self._intake.rows(rows, given, deletes=items[0].delete)
+        prepared = self._intake().lines(rows, given) if is_text else self._intake().rows(rows, given, deletes=items[0].delete)
 
         def done(places: Places, number: int, base: int) -> None:
             for n, place in enumerate(places.tolist()):

@@ -1,5 +1,6 @@
 """A topic's settings as they are stored: one JSON file when it is made, one more for every column added later."""
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -79,6 +80,19 @@ def decode_cleaning(f: dict[str, Any]) -> dict[str, Any]:
         "compact": f["compact"],
         "tombstones": timedelta(microseconds=f["tombstones_us"]),
     }
+
+
+def encode_alteration(spec: TopicSpec) -> bytes:
+    """What of a topic's settings can change."""
+    return orjson.dumps({"format": FORMAT, "partitions": spec.partitions, "max_record": spec.max_record} | encode_cleaning(spec))
+
+
+def decode_alteration(data: bytes, where: str, made: TopicSpec) -> TopicSpec:
+    try:
+        f: dict[str, Any] = orjson.loads(data)
+        return replace(made, partitions=f["partitions"], max_record=f["max_record"], **decode_cleaning(f))
+    except (ValueError, KeyError, TypeError, PenstockError) as error:
+        raise Damaged(f"the settings {where} cannot be read", str(error), hint="restore the file from a copy") from error
 
 
 def encode_schema(schema: Schema) -> bytes:

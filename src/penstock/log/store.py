@@ -2,14 +2,15 @@
 
 import secrets
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from penstock.core.schema import Schema
 from penstock.errors import AlreadyThere, NotFound
+from penstock.log.altering import differs
 from penstock.log.place import Place
 from penstock.log.port import TopicSpec
 from penstock.log.refusals import evolves
-from penstock.log.settings import decode_schema, decode_settings, encode_schema
+from penstock.log.settings import decode_alteration, decode_schema, decode_settings, encode_alteration, encode_schema
 from penstock.storage.local import LocalStorage, volatile_twin
 from penstock.storage.port import Storage
 
@@ -31,7 +32,7 @@ class TopicStore:
     """One life of a topic: delete and create makes another id, and so another directory."""
 
     storage: Storage
-    spec: TopicSpec  # as it was made: later columns are in `schemas`
+    spec: TopicSpec  # as it was made: later columns are in `schemas`, what was altered in `settings`
     made_id: str
 
     @property
@@ -81,6 +82,37 @@ class TopicStore:
         names = [n for n in self.storage.list(self.directory) if n.startswith("schema-")]
         later = [f"{self.directory}/schema-{i + 1}.json" for i in range(len(names))]
         return [self.spec.schema, *(decode_schema(bytes(self.storage.read(path)), path) for path in later)]
+
+    def settings(self) -> tuple[int, TopicSpec]:
+        """The newest settings, and how often they were altered. The schema is that of the beginning."""
+        count = sum(name.startswith("settings-") for name in self.storage.list(self.directory))
+        if not count:
+            return 0, self.spec
+        path = self._alteration(count)
+        return count, decode_alteration(bytes(self.storage.read(path)), path, self.spec)
+
+    def altered_since(self, count: int) -> bool:
+        """Whether there are newer settings than these."""
+        try:
+            self.storage.read(self._alteration(count + 1))
+        except NotFound:
+            return False
+        return True
+
+    def alter(self, spec: TopicSpec) -> None:
+        """Publishes new settings; one of several who try at once wins, the others look again."""
+        while True:
+            count, known = self.settings()
+            if not differs(replace(known, schema=self.schemas()[-1]), spec):
+                return
+            try:
+                self.storage.publish(self._alteration(count + 1), encode_alteration(spec))
+                return
+            except AlreadyThere:
+                continue
+
+    def _alteration(self, number: int) -> str:
+        return f"{self.directory}/settings-{number}.json"
 
     def evolve(self, schema: Schema) -> None:
         """Adds a version; one of several who try at once wins, the others look again."""

@@ -2,6 +2,7 @@
 
 import os
 import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
@@ -28,6 +29,7 @@ from penstock.log.writer import PartitionWriter, Request
 from penstock.storage.local import LocalStorage
 
 _MOST_OPEN = 256  # topics kept open by a process
+_NOTICED = 1.0  # seconds after which altered settings are looked for
 
 
 class FileTopic:
@@ -37,10 +39,15 @@ class FileTopic:
 
     def __init__(self, store: TopicStore, clock: Clock, segment_size: int) -> None:
         self._store, self._clock, self._segment_size = store, clock, segment_size
-        self._schemas = store.schemas()
-        self._spec = replace(store.spec, schema=self._schemas[-1])
-        self._check = RowCheck(self._spec)
+        self._take()
         self._forget()
+
+    def _take(self) -> None:
+        """Schema and settings as they are now."""
+        self._schemas = self._store.schemas()
+        self._altered, settings = self._store.settings()
+        self._spec = replace(settings, schema=self._schemas[-1])
+        self._check, self._looked = RowCheck(self._spec), time.monotonic()
 
     def _forget(self) -> None:
         self._pid = os.getpid()
@@ -56,6 +63,9 @@ class FileTopic:
 
     @property
     def spec(self) -> TopicSpec:
+        """The settings; what was altered elsewhere is noticed within about a second."""
+        if time.monotonic() - self._looked > _NOTICED:
+            self._notice()
         return self._spec
 
     @property
@@ -74,6 +84,7 @@ class FileTopic:
         layout = Layout(len(self._schemas) - 1, checked.system if checked else 0)
         body = encode_body(checked.batch if checked else None, layout)
         if checked and len(body.data) > self._spec.max_record:
+            self._notice()  # the limit may be another by now
             check_sizes(self._spec, checked.batch)
         return writer.append(Request(self._spec, checked, body, mark, sender))
 
@@ -87,6 +98,7 @@ class FileTopic:
         return self._chunks(self._reader(partition).read(start, stop), decoder)
 
     def ends(self) -> dict[int, End]:
+        self._notice()  # there may be more partitions
         return {p: self._reader(p).end() for p in range(self._spec.partitions)}
 
     def reaching(self, partition: int, since: int) -> int | None:
@@ -97,6 +109,7 @@ class FileTopic:
 
     def clean(self, held: Sequence[Held] = (), *, eager: bool = True) -> list[Cleaned]:
         """Cleans the partitions that nobody else is cleaning just now; what was done to each."""
+        self._notice()
         done = []
         for partition in range(self._spec.partitions):
             mine = [reader for reader in held if reader.partition == partition]
@@ -123,27 +136,29 @@ class FileTopic:
                 writer.close()
             self._forget()
 
-    def take_schemas(self) -> bool:
-        """Looks for columns that were added meanwhile; whether there are any."""
-        schemas = self._store.schemas()
-        newer = len(schemas) > len(self._schemas)
-        if newer:
-            self._spec = replace(self._spec, schema=schemas[-1])
-            self._schemas, self._check = schemas, RowCheck(self._spec)
-        return newer
+    def take_settings(self) -> bool:
+        """Looks for columns that were added and settings that were altered meanwhile; whether there are any."""
+        before = len(self._schemas), self._altered
+        self._take()
+        return before != (len(self._schemas), self._altered)
+
+    def _notice(self) -> None:
+        self._looked = time.monotonic()
+        if self._store.altered_since(self._altered):
+            self._take()
 
     def _checked(self, rows: pa.RecordBatch) -> Rows:
         try:
             return self._check.checked(rows)
         except BadSchema:
-            if not self.take_schemas():  # another process may have added the column
+            if not self.take_settings():  # another process may have added the column
                 raise
             return self._check.checked(rows)
 
     def _chunks(self, found: Iterator[Found], decoder: Decoder) -> Iterator[Chunk]:
         for segment, stored, after in found:
             if not decoder.knows(stored.layout):
-                self.take_schemas()
+                self.take_settings()
                 decoder = decoder.with_schemas(self._schemas)
             body = segment.body(stored)
             try:
@@ -155,6 +170,8 @@ class FileTopic:
                 yield chunk
 
     def _place(self, partition: int) -> Place:
+        if not 0 <= partition < self._spec.partitions:
+            self._notice()
         if not 0 <= partition < self._spec.partitions:
             raise NotFound(f"topic {self._spec.name} has no partition {partition}", f"it has {self._spec.partitions}")
         return self._store.place(partition)
@@ -195,5 +212,5 @@ def opened(store: TopicStore, clock: Clock, segment_size: int) -> FileTopic:
             _OPEN.clear()
         _OPEN[place] = FileTopic(store, clock, segment_size)
     else:
-        _OPEN[place].take_schemas()
+        _OPEN[place].take_settings()
     return _OPEN[place]

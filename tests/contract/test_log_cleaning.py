@@ -1,0 +1,30 @@
+"""Every log that cleans its topics itself passes the same suite."""
+
+from pathlib import Path
+
+from penstock.core.time import FixedClock
+from penstock.log.file import FileLog
+from penstock.log.memory import MemoryLog
+from penstock.storage.faulty import FaultyStorage
+from penstock.storage.local import LocalStorage
+from penstock.testing.log_cleaning_contract import CleaningContract
+
+
+class TestMemoryLog(CleaningContract):
+    def make(self, place: Path, clock: FixedClock) -> MemoryLog:
+        return MemoryLog(clock)
+
+
+class TestFileLog(CleaningContract):
+    def make(self, place: Path, clock: FixedClock) -> FileLog:
+        return FileLog(LocalStorage(place / "log", sync=False), clock)
+
+
+class TestFileLogOfTinySegments(CleaningContract):
+    def make(self, place: Path, clock: FixedClock) -> FileLog:
+        return FileLog(FaultyStorage(), clock, segment_size=1)
+
+
+class TestFileLogOfSmallSegments(CleaningContract):
+    def make(self, place: Path, clock: FixedClock) -> FileLog:
+        return FileLog(FaultyStorage(), clock, segment_size=1_500)
