@@ -33,21 +33,22 @@ class Ran:
 class Bench:
     """One home and one Spark session. Every run is a new flow with its own name, state and outputs."""
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, log: str | None = None) -> None:
         self.home = home
-        self.runtime = Runtime(home, master="local[2]")
+        self.runtime = Runtime(home, master="local[2]", url=log)
         self._numbers = itertools.count()
 
-    def started(self, define: Callable[[Flow], None]) -> Driver:
+    def started(self, define: Callable[[Flow], None], threaded: bool = True) -> Driver:
         flow = Flow(f"bench{next(self._numbers)}")
         define(flow)
-        driver = self.runtime.driver(self.runtime.plan(flow))
+        driver = self.runtime.driver(self.runtime.plan(flow), threaded=threaded)
         driver.start()
         return driver
 
-    def run(self, define: Callable[[Flow], None], epoch: int, most: int | None = None) -> Ran:
-        """Epochs of so many rows until there is nothing left, or so many epochs."""
-        driver = self.started(define)
+    def run(self, define: Callable[[Flow], None], epoch: int, most: int | None = None, threaded: bool = True) -> Ran:
+        """Epochs of so many rows until there is nothing left, or so many epochs. threaded: sinks take an epoch while the next one
+        runs; without, the step `deliver` is all the time they need."""
+        driver = self.started(define, threaded)
         reports: list[Report] = []
         with Meter() as meter:
             while (most is None or len(reports) < most) and (report := driver.epoch(Wish(rows=epoch))):

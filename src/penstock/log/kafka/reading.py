@@ -1,12 +1,14 @@
 """Ranges of a partition, read by explicit offsets. Consumers stay open between reads, a few per process."""
 
 import atexit
+import os
 import time
 from collections.abc import Iterator
 
 from penstock.errors import LogError, NotFound
 from penstock.log.kafka.client import PATIENCE, PerProcess, away, offsets
 from penstock.log.kafka.fetching import Fetched, Fetcher, PlainFetcher
+from penstock.log.kafka.native import NativeFetcher, native_library
 from penstock.log.kafka.settings import KafkaSettings
 
 PIECE = 100_000  # records of one piece
@@ -19,7 +21,7 @@ class PartitionReader:
 
     def __init__(self, settings: KafkaSettings, name: str, partition: int, fetcher: Fetcher | None = None) -> None:
         self._settings, self._name, self._partition = settings, name, partition
-        self._fetcher = fetcher or PlainFetcher(settings, name, partition)
+        self._fetcher = fetcher or fetcher_of(settings, name, partition)
         self._at = -1
         self._held: Fetched | None = None  # fetched, but behind the stop of the last read
 
@@ -56,6 +58,13 @@ class PartitionReader:
 
     def close(self) -> None:
         self._fetcher.close()
+
+
+def fetcher_of(settings: KafkaSettings, name: str, partition: int) -> Fetcher:
+    """The quick one where the library can be had, unless PENSTOCK_KAFKA_FETCH=plain."""
+    if native_library() is None or os.environ.get("PENSTOCK_KAFKA_FETCH") == "plain":
+        return PlainFetcher(settings, name, partition)
+    return NativeFetcher(settings, name, partition)
 
 
 _OPEN = PerProcess()
