@@ -8,14 +8,16 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from penstock.core.time import SystemClock
 from penstock.errors import BadInput, Mismatch, NotFound
 from penstock.log.groups.consumer import GroupConsumer
+from penstock.log.groups.lag import lags
 from penstock.log.groups.port import Groups, Membership, Source, Standing
 from penstock.log.kafka.groups import KafkaGroups
 from penstock.log.kafka.log import KafkaLog
 from penstock.log.kafka.membership import KafkaMembership
 from penstock.log.kafka.settings import KafkaSettings
-from penstock.log.port import TopicSpec
+from penstock.log.port import Sender, TopicSpec
 from penstock.testing.groups_contract import LEASE, GroupsContract, settle
 from penstock.testing.kafka_broker import KafkaBroker
 from waiting import until
@@ -111,3 +113,14 @@ class TestKafkaGroups(GroupsContract):
         topic.append(1, pa.record_batch({"value": pa.array([b"y"], pa.binary())}))
         with GroupConsumer(self.log, "web", "page-views") as third:
             assert [(record.partition, record.value) for record in third.records(follow=False)] == [(1, b"y")]
+
+    def test_what_transactions_leave_at_the_end_is_passed_over(self, groups: Groups, views: Source) -> None:
+        topic = self.log.topic("page-views")
+        topic.append(0, pa.record_batch({"value": pa.array([b"x"] * 2, pa.binary())}), sender=Sender("p", 0, 0))
+        with GroupConsumer(self.log, "web", "page-views") as member:
+            assert [record.offset for record in member.records(follow=False)] == [0, 1]
+        [state] = groups.describe("web")
+        found = lags(self.log, state, SystemClock().now())
+        assert found is not None
+        assert found[0].end > 2, "the end of the transaction has an offset"
+        assert [lag.records for lag in found.values()] == [0, 0, 0]

@@ -18,4 +18,4 @@ def test_groups_in_sqlite_do_what_the_model_does() -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("machine", [GroupMachine, SqliteGroupMachine])
 def test_groups_do_what_the_model_does_in_many_runs(machine: type[GroupMachine]) -> None:
-    run_state_machine_as_test(machine, settings=settings(max_examples=1000, stateful_step_count=80))
+    run_state_machine_as_test(machine, settings=settings(max_examples=300, stateful_step_count=60))
