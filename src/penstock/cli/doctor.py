@@ -130,6 +130,7 @@ def _log(home: Path, deep: bool) -> "Iterator[Finding]":
 
 
 def _topic(topic: "Topic", deep: bool) -> "Iterator[Finding]":
+    from penstock.cli.topic_describe import losses, rows_of
     from penstock.engine.inspect import Finding
 
     rows = checked = 0
@@ -137,10 +138,13 @@ def _topic(topic: "Topic", deep: bool) -> "Iterator[Finding]":
         start = end.first if deep else max(end.first, end.next - _TAIL)
         topic.frames(partition, start)
         checked += sum(chunk.rows.num_rows for chunk in topic.read(partition, start))
-        rows += end.next - end.first
+        rows += rows_of(topic, partition, end)
     how = "all read and checked" if checked >= rows else f"the last {checked:,} read and checked"
     parts = f"{topic.spec.partitions} partition{'s' if topic.spec.partitions > 1 else ''}"
     yield Finding("ok", f"topic {topic.spec.name}: {rows:,} rows in {parts}, {how}")
+    for text in losses(topic):
+        hint = f"penstock topic alter {topic.spec.name} --hold DURATION keeps them longer"
+        yield Finding("warn", f"topic {topic.spec.name}, {text}", hint)
 
 
 def _flows(home: Path) -> "Iterator[Finding]":

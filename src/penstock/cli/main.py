@@ -37,7 +37,7 @@ COMMANDS = {
     "plan": Place(
         "penstock.cli.plan:plan", "Show the steps of a flow as text, as a diagram, or as Spark's plan; or draw its time."
     ),
-    "topic": Place("penstock.cli.topic:topic", "Create, list, describe, write, read, mark and delete topics."),
+    "topic": Place("penstock.cli.topic:topic", "Create, alter, list, describe, write, read, mark, clean and delete topics."),
     "group": Place("penstock.cli.group:group", "Look at groups of readers: owners, lag, what blocks them; set them back."),
     "view": Place("penstock.cli.view:view", "List, show, look up and follow views."),
     "state": Place("penstock.cli.state:state", "Show what flows keep between epochs; cut it into more or fewer buckets."),

@@ -1,10 +1,11 @@
-"""penstock topic: create, list, describe, write, read, mark and delete topics."""
+"""penstock topic: create, alter, list, describe, write, read, mark, clean and delete topics."""
 
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 
 from penstock.cli.log import with_log
+from penstock.cli.topic_care import alter, clean, cleaning_options, cleaning_settings
 
 if TYPE_CHECKING:
     from penstock.log.port import Topic, TopicSpec
@@ -31,7 +32,7 @@ def _settings(command: Any) -> Any:
 
 @click.group()
 def topic() -> None:
-    """Create, list, describe, write, read, mark and delete topics.
+    """Create, alter, list, describe, write, read, mark, clean and delete topics.
 
     \b
     penstock topic produce orders orders.jsonl --time at --key user_id
@@ -45,8 +46,8 @@ def topic() -> None:
 @click.option(
     "--future", metavar="DURATION", help='Rows this far beyond their time of writing are implausible; "1 day" by default.'
 )
-@click.option("--max-record", type=click.IntRange(min=1), metavar="BYTES", help="Largest record; 1 MiB by default.")
-def create(name: str, future: str | None, max_record: int | None, **settings: Any) -> None:
+@cleaning_options
+def create(name: str, future: str | None, **settings: Any) -> None:
     """Make the topic NAME.
 
     With --schema its rows have typed columns; without, it is raw and keeps lines as they are.
@@ -58,7 +59,7 @@ def create(name: str, future: str | None, max_record: int | None, **settings: An
     from penstock.core.time import duration
     from penstock.log.open import open_log
 
-    spec = _spec(name, settings | {"future": future and duration(future, "--future"), "max_record": max_record})
+    spec = _spec(name, cleaning_settings(settings | {"future": future and duration(future, "--future")}))
     made = open_log().create(spec)
     click.echo(f"topic {name} has {_count(made.spec.partitions, 'partition')}", err=True)
 
@@ -100,11 +101,13 @@ def describe(name: str, output: str | None) -> None:
     import pyarrow as pa
 
     from penstock.cli.output import print_table
-    from penstock.cli.topic_describe import PARTITIONS, partitions, settings
+    from penstock.cli.topic_describe import PARTITIONS, losses, partitions, settings
     from penstock.log.open import open_log
 
     found = open_log().topic(name)
     click.echo("\n".join(f"{word:<14} {value}" for word, value in settings(found).items()), err=output is not None)
+    for text in losses(found):
+        click.echo(f"warning: {text}", err=True)
     print_table(pa.Table.from_pylist(partitions(found), PARTITIONS), output)
 
 
@@ -280,4 +283,6 @@ def _shown(value: Any) -> str:
     return "none" if value is None else value.ddl() if isinstance(value, Schema) else str(value)
 
 
+topic.add_command(alter)
+topic.add_command(clean)
 with_log(topic)

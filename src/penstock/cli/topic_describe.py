@@ -7,10 +7,17 @@ import pyarrow as pa
 from penstock.core.schema import TIMESTAMP
 from penstock.core.time import FOREVER, NEVER, duration_text, text
 from penstock.engine.disorder import disorder
-from penstock.log.port import End, Topic
+from penstock.log.port import Counting, End, Topic, TopicSpec
 
 LIST = pa.schema(
-    [("topic", pa.string()), ("kind", pa.string()), ("partitions", pa.int64()), ("rows", pa.int64()), ("last_append", TIMESTAMP)]
+    [
+        ("topic", pa.string()),
+        ("kind", pa.string()),
+        ("partitions", pa.int64()),
+        ("rows", pa.int64()),
+        ("last_append", TIMESTAMP),
+        ("keeps", pa.string()),
+    ]
 )
 PARTITIONS = pa.schema(
     [
@@ -29,13 +36,14 @@ PARTITIONS = pa.schema(
 
 def summary(topic: Topic) -> dict[str, Any]:
     """One line of the list of topics."""
-    ends = topic.ends().values()
+    found = topic.ends()
     return {
         "topic": topic.spec.name,
         "kind": _kind(topic),
         "partitions": topic.spec.partitions,
-        "rows": sum(end.next - end.first for end in ends),
-        "last_append": _time(max((end.appended for end in ends), default=NEVER)),
+        "rows": sum(rows_of(topic, number, end) for number, end in found.items()),
+        "last_append": _time(max((end.appended for end in found.values()), default=NEVER)),
+        "keeps": keeps(topic.spec),
     }
 
 
@@ -56,9 +64,35 @@ def settings(topic: Topic) -> dict[str, str]:
         "broker": _more(topic).get("broker"),
         "future": duration_text(spec.future),
         "max record": f"{spec.max_record:,} bytes",
+        "keeps": keeps(spec),
+        "hold": f"{duration_text(spec.hold)} longer, for readers that are behind" if keeps(spec) != "all" else None,
         "written by": f"flow {spec.writer}" if spec.writer else None,
     }
     return {word: value for word, value in told.items() if value is not None}
+
+
+def keeps(spec: TopicSpec) -> str:
+    """What retention and compaction leave, in words."""
+    found = [f"{duration_text(spec.retain)}"] if spec.retain is not None else []
+    found += [f"{spec.retain_bytes:,} bytes a partition"] if spec.retain_bytes is not None else []
+    found += [f"the latest of every key, deletes {duration_text(spec.tombstones)}"] if spec.compact else []
+    return " · ".join(found) or "all"
+
+
+def losses(topic: Topic) -> list[str]:
+    """What retention removed although somebody had not read it."""
+    if not isinstance(topic, Counting):
+        return []
+    return [
+        f"{text(lost.at)}: offsets {lost.first} to {lost.end - 1} of partition {number} were removed; "
+        f"{lost.reader} had not read them"
+        for number in sorted(topic.ends())
+        for lost in topic.lost(number)
+    ]
+
+
+def rows_of(topic: Topic, number: int, end: End) -> int:
+    return topic.rows(number) if isinstance(topic, Counting) else end.next - end.first
 
 
 def partitions(topic: Topic) -> list[dict[str, Any]]:
@@ -74,7 +108,7 @@ def _partition(topic: Topic, number: int, end: End) -> dict[str, Any]:
         "partition": number,
         "first": end.first,
         "next": end.next,
-        "rows": end.next - end.first,
+        "rows": rows_of(topic, number, end),
         "last_append": _time(end.appended),
         "greatest_time": _time(end.time),
         "greatest_mark": None if end.mark == NEVER else text(end.mark),

@@ -17,6 +17,7 @@ from penstock.log.decode import Decoder
 from penstock.log.frame import Layout
 from penstock.log.groups.memory import MemoryGroups
 from penstock.log.holding import Held, Holds, nobody
+from penstock.log.manifest import Lost
 from penstock.log.memory_cleaning import Kept, OldEnd
 from penstock.log.port import Appended, Chunk, End, Frame, Sender, TopicSpec
 from penstock.log.producers import Producers, check_sender
@@ -106,6 +107,12 @@ class MemoryTopic:
 
     def reaching(self, partition: int, since: int) -> int | None:
         return next((f.base for f, _, _ in self._partition(partition).chunks if f.count and f.greatest >= since), None)
+
+    def rows(self, partition: int) -> int:
+        return sum(frame.count for frame, _, _ in self._partition(partition).chunks)
+
+    def lost(self, partition: int) -> Sequence[Lost]:
+        return self._partition(partition).old.lost
 
     def senders(self, partition: int) -> Mapping[str, Sender]:
         with self._guard:

@@ -36,6 +36,7 @@ class OldEnd:
         self, kept: list[Kept], spec: TopicSpec, partition: int, held: Sequence[Held], now: int
     ) -> tuple[list[Kept], Cleaned]:
         left, lost, waiting = self._retained(kept, spec, held, now)
+        self.lost += lost
         if spec.compact:
             left = self._compacted(left, spec, held, now)
         rows, size = [sum(k.frame.count for k in some) for some in (kept, left)], [_bytes(some) for some in (kept, left)]

@@ -207,6 +207,32 @@ class Together(Protocol):
         ...
 
 
+class Removed(Protocol):
+    """Records that are gone although a reader had not read them."""
+
+    @property
+    def reader(self) -> str: ...
+    @property
+    def first(self) -> int: ...
+    @property
+    def end(self) -> int: ...
+    @property
+    def at(self) -> int: ...
+
+
+@runtime_checkable
+class Counting(Protocol):
+    """A topic that knows how many rows are left, and what went unread."""
+
+    def rows(self, partition: int) -> int:
+        """How many rows there are: fewer than offsets where some were compacted away."""
+        ...
+
+    def lost(self, partition: int) -> Sequence[Removed]:
+        """What retention removed of late although somebody had not read it."""
+        ...
+
+
 class Log(Protocol):
     """A broker's topics."""
 

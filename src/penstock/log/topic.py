@@ -15,6 +15,7 @@ from penstock.log.decode import Decoder
 from penstock.log.frame import Layout, encode_body
 from penstock.log.holding import Held
 from penstock.log.listing import look
+from penstock.log.manifest import Lost
 from penstock.log.place import Place
 from penstock.log.port import Appended, Chunk, End, Frame, Sender, TopicSpec
 from penstock.log.producers import check_sender
@@ -103,6 +104,15 @@ class FileTopic:
 
     def reaching(self, partition: int, since: int) -> int | None:
         return self._reader(partition).reaching(since)
+
+    def rows(self, partition: int) -> int:
+        """How many rows there are: fewer than offsets where some were compacted away."""
+        reader = self._reader(partition)
+        return sum(part.rows for part in reader.manifest.parts) + reader.end().next - reader.manifest.tail.next
+
+    def lost(self, partition: int) -> Sequence[Lost]:
+        """What retention removed of late although somebody had not read it."""
+        return self._reader(partition).manifest.lost
 
     def senders(self, partition: int) -> Mapping[str, Sender]:
         return senders_of(self._place(partition), self._reader(partition)).last()
