@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).parent
-SCRIPTS = ("log", "windows", "kinds", "joins", "tables", "lookup", "epochs", "state", "start")
+SCRIPTS = ("log", "windows", "kinds", "joins", "tables", "lookup", "epochs", "state", "start", "cluster", "sizes")
 
 
 def main() -> None:

@@ -33,9 +33,9 @@ class Ran:
 class Bench:
     """One home and one Spark session. Every run is a new flow with its own name, state and outputs."""
 
-    def __init__(self, home: Path, log: str | None = None) -> None:
-        self.home = home
-        self.runtime = Runtime(home, master="local[2]", url=log)
+    def __init__(self, home: Path, log: str | None = None, master: str = "local[2]", conf: dict[str, str] | None = None) -> None:
+        self.home, self.conf = home, conf if conf is not None else {}
+        self.runtime = Runtime(home, master=master, conf=self.conf, url=log)
         self._numbers = itertools.count()
 
     def started(self, define: Callable[[Flow], None], threaded: bool = True) -> Driver:

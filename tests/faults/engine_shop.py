@@ -5,11 +5,13 @@ import os
 import random
 import threading
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
+
+import pyarrow as pa
 
 from penstock import Flow, Tumbling, View, agg
 from penstock.engine import loop
@@ -33,10 +35,12 @@ EPOCH_ROWS = 50
 Shown = tuple[Any, ...]
 
 
-def shop() -> Flow:
-    """Windows to a view and a topic, a left join to a view; late and unreadable rows go to the flow's own topics."""
+def shop(through: Callable[[pa.Table], pa.Table] | None = None) -> Flow:
+    """Windows to a view and a topic, a left join to a view; late and unreadable rows go to the flow's own topics. through: orders
+    pass a function first, which must leave them as they are."""
     flow = Flow("shop")
     orders = flow.stream("orders", ORDERS, time="at", lateness=LATENESS, idle="1 hour")
+    orders = orders.map_arrow(through, ORDERS, name="passed") if through else orders
     payments = flow.stream("payments", PAYMENTS, time="at", lateness=LATENESS, idle="1 hour")
     sales = orders.window(Tumbling("1 minute"), by="user").agg(n=agg.count(), total=agg.sum("amount"), name="sales")
     sales.view("sales").to("sales_topic", key="user", partitions=2)

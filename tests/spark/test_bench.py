@@ -68,6 +68,20 @@ def test_small_epochs(tmp_path: Path) -> None:
     assert "From a producer into the view" in text
 
 
+def test_what_each_part_costs_by_itself(tmp_path: Path) -> None:
+    text = ran("sizes", "--rows", "2000", document=tmp_path / "out.md")
+    assert "| window, 1,000 keys " in text
+    assert "| as-of enrich, table of 100,000, into a topic " in text
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_a_cluster_gives_what_one_machine_gives(tmp_path: Path) -> None:
+    text = ran("cluster", "--rows", "100000", document=tmp_path / "out.md")
+    assert " equal |" in text
+    assert "| an epoch of 1,000 events" in text
+
+
 @pytest.mark.long
 def test_starts_and_recovery(tmp_path: Path) -> None:
     text = ran("start", document=tmp_path / "out.md")

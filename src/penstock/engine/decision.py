@@ -146,11 +146,14 @@ class Decisions:
         return Decision.decode(self.storage.read(path).to_pybytes(), path)
 
     def publish(self, decision: Decision) -> None:
-        """4. Decide: exclusive and durable. Whoever comes second stops, and is told who won."""
+        """4. Decide: exclusive and durable. Whoever comes second stops, and is told who won. Over a network a file system may say
+        of our own file that it was there already, when its first answer was lost; the generation tells that it is ours."""
         try:
             self.storage.publish(f"epochs/{decision.epoch:012d}", decision.encode())
         except AlreadyThere:
             winner = self.read(decision.epoch)
+            if winner.encode() == decision.encode():
+                return
             raise LostRace(
                 f"another driver decided epoch {decision.epoch} of flow {self.flow}",
                 f"it is generation {winner.generation}; this one is {decision.generation}",

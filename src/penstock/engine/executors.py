@@ -7,6 +7,7 @@ import json
 import os
 import re
 import shutil
+import socket
 import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping
@@ -16,7 +17,8 @@ from typing import Any, NamedTuple
 
 from penstock.engine.failures import reason
 from penstock.engine.pack import CODE, ENVIRONMENT, PYTHON, pack_code, python_version, read_manifest
-from penstock.errors import EngineError
+from penstock.errors import EngineError, PenstockError
+from penstock.log.port import Log
 
 PACK = "spark.penstock.pack"  # a setting for --conf: what `penstock pack` made
 LIBRARIES = ("penstock", "numpy", "pyarrow", "polars", "orjson", "crc32c", "sqlglot", "cloudpickle")
@@ -63,22 +65,22 @@ def _megabytes(path: Path) -> str:
     return f"{path.stat().st_size / 1e6:.1f} MB"
 
 
-def ask(context: Any, home: Path, also: Iterable[str], say: Say) -> None:
-    """Waits for executors and asks each what it can import and whether it reaches the home. EngineError if one cannot work."""
+def ask(context: Any, home: Path, log: Log, say: Say) -> None:
+    """Waits for executors and asks each what it can import, and whether it reaches home and log. EngineError if one cannot work."""
     _wait(context, say)
-    tasks = max(2, int(context.defaultParallelism))
+    tasks = _executors(context)
     meeting = home / f".reach-{uuid.uuid4().hex}"
     meeting.mkdir(parents=True, mode=0o700)
     try:
-        told = _told(context, tasks, (*LIBRARIES, *also), meeting)
+        told = _told(context, tasks, LIBRARIES, meeting)
     finally:
         shutil.rmtree(meeting, ignore_errors=True)
     found = {answer.where: answer for answer in told}
-    wrong = problems(found.values(), home)
+    wrong = problems(found.values(), home) or _without_log(context, tasks, log)
     if wrong:
         raise EngineError("executors cannot run this flow", *wrong, hint=_advice(found.values()))
     say(f"{_count(len(found))} of {context.master}, {context.defaultParallelism} tasks at a time")
-    for line in differences(found.values(), versions_here((*LIBRARIES, *also))):
+    for line in differences(found.values(), versions_here(LIBRARIES)):
         say(line)
 
 
@@ -89,7 +91,7 @@ def _count(executors: int) -> str:
 def _wait(context: Any, say: Say) -> None:
     """Until there is an executor: a job would wait for one without end and without a word."""
     started, told = time.monotonic(), False
-    while len(context._jsc.sc().statusTracker().getExecutorInfos()) < 2:  # the driver is one of them
+    while not _executors(context):
         if time.monotonic() - started > _FIRST:
             raise EngineError(
                 f"{context.master} gave no executor within {_FIRST:.0f} seconds",
@@ -100,6 +102,10 @@ def _wait(context: Any, say: Say) -> None:
             told = True
             say(f"waiting for {context.master} to give an executor ({_asked(context)})")
         time.sleep(0.05)
+
+
+def _executors(context: Any) -> int:
+    return len(context._jsc.sc().statusTracker().getExecutorInfos()) - 1  # the driver is one of them
 
 
 def _asked(context: Any) -> str:
@@ -116,6 +122,20 @@ def _told(context: Any, tasks: int, modules: tuple[str, ...], meeting: Path) -> 
     except Py4JError as error:
         raise EngineError("executors cannot run Python tasks", *_cannot(str(error)), hint=_PYTHON) from error
     return [Found(*json.loads(answer)) for answer in answers]
+
+
+def _without_log(context: Any, tasks: int, log: Log) -> list[str]:
+    """What keeps executors from the log, each thing once: an address that they do not reach, a secret that they do not have."""
+
+    def look(rows: Any) -> Iterable[str]:
+        list(rows)
+        try:
+            log.topics()
+            return []
+        except PenstockError as error:
+            return [f"{socket.gethostname()}: {error}"]
+
+    return sorted(set(context.parallelize(range(tasks), tasks).mapPartitions(look).collect()))
 
 
 _PYTHON = (
@@ -189,6 +209,8 @@ def versions_here(modules: Iterable[str]) -> dict[str, str]:
 
 
 def _advice(found: Iterable[Found]) -> str:
+    if not any(answer.missing or answer.home for answer in found):
+        return "every executor reads the log itself: its address, its secrets and Kafka's client must be there, too"
     if any(answer.missing for answer in found):
         return "take the libraries along: penstock pack --archive, then run --pack FILE; or install them on the workers"
     return (

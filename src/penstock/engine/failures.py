@@ -18,15 +18,20 @@ def translated(flow: str, epoch: int) -> Iterator[None]:
     try:
         yield
     except (Py4JError, PySparkException) as error:
-        raise SparkFailed(
-            f"a Spark job of flow {flow} failed in epoch {epoch}",
-            reason(str(error)),
-            hint="nothing of this epoch was decided; run again to repeat it, with --verbose for the Java trace",
-        ) from error
+        why = reason(str(error))
+        raise SparkFailed(f"a Spark job of flow {flow} failed in epoch {epoch}", why, hint=_hint(why)) from error
     except (ConnectionError, EOFError) as error:
         raise SparkFailed(
             f"Spark went away while flow {flow} ran epoch {epoch}", str(error), hint="nothing of this epoch was decided; run again"
         ) from error
+
+
+def _hint(why: str) -> str:
+    missing = re.search(r"ModuleNotFoundError: No module named '([\w.]+)'", why)
+    if missing:
+        name = missing[1].partition(".")[0]
+        return f"executors do not have {name}: penstock pack --include {name}.py, or --archive --with {name}, then run --pack FILE"
+    return "nothing of this epoch was decided; run again to repeat it, with --verbose for the Java trace"
 
 
 def reason(text: str) -> str:

@@ -57,7 +57,7 @@ class Runtime:
 
         context = start_context("penstock", self.master, self.conf, on_progress=self.say)
         if not self.local:
-            ask(context, self.home, (), self.say)
+            ask(context, self.home, self.log, self.say)
         return context
 
     @cached_property

@@ -10,12 +10,13 @@ from typing import Protocol
 
 from penstock.core.time import duration
 from penstock.engine import loop
+from penstock.engine.cluster import on_this_machine
 from penstock.engine.decision import Decisions
 from penstock.engine.driver import Driver, Report, taken
 from penstock.engine.progress import Tally
 from penstock.engine.runtime import Runtime, log_of
 from penstock.engine.signals import stopped_by_signals
-from penstock.errors import BadInput, NotFound
+from penstock.errors import BadFlow, BadInput, NotFound
 from penstock.flow.graph import FlowGraph
 from penstock.flow.plan import Plan, Source
 from penstock.log.file import FileLog
@@ -126,9 +127,25 @@ def _worth_starting(runtime: Runtime, plans: Sequence[Plan], mode: str) -> None:
             f"topics here: {', '.join(runtime.log.topics()) or 'none'}",
             hint=f"write to it first (penstock topic produce {topic}), or run without --catch-up and it is waited for",
         )
+    _within_reach(runtime, plans)
     for plan in plans:
         storage = LocalStorage(str(runtime.home / "flows" / plan.flow))
         taken(Decisions(storage, plan.flow)).__exit__(None, None, None)
+
+
+def _within_reach(runtime: Runtime, plans: Sequence[Plan]) -> None:
+    """Executors on other machines cannot read what is in the memory of this one."""
+    if on_this_machine(runtime.master or runtime.conf.get("spark.master") or "local"):
+        return
+    there = set(runtime.log.topics())
+    for step in (step for plan in plans for step in plan.steps):
+        topic = step.definition.topic if isinstance(step.definition, Source) else ""
+        if topic in there and runtime.log.topic(topic).spec.durability == "memory":
+            raise BadFlow(
+                f"topic {topic!r} is kept in the memory of this machine, and {runtime.master} reads it on others",
+                f'step "{step.name}" ({step.origin})',
+                hint="make it with --durability os or fsync; or put the log on Kafka (--log)",
+            )
 
 
 def _missing(log: Log, plans: Sequence[Plan]) -> list[tuple[Plan, str]]:

@@ -3,8 +3,9 @@
     with SparkCluster(tmp_path) as cluster:
         flow.run(master=cluster.url, conf=cluster.settings())
 
-Connections are authenticated and encrypted with a secret that is made at the start. The workers' own Python is the one that is
-given (`python`), with nothing of this process's environment: what executors need must come with the flow."""
+Connections are authenticated and encrypted with a secret that is made at the start, unless `protected` is False. The workers'
+own Python is the one that is given (`python`), with nothing of this process's environment: what executors need must come with
+the flow."""
 
 import json
 import os
@@ -74,8 +75,10 @@ class Worker:
 class SparkCluster:
     """A master and workers that write below `place`. NotToBeHad, with the reason, if there is no Java or no start."""
 
-    def __init__(self, place: Path, workers: int = 2, cores: int = 1, memory: str = "1g", python: str | None = None) -> None:
-        self.place, self.size, self.cores, self.memory = place, workers, cores, memory
+    def __init__(
+        self, place: Path, workers: int = 2, cores: int = 1, memory: str = "1g", python: str | None = None, protected: bool = True
+    ) -> None:
+        self.place, self.size, self.cores, self.memory, self.protected = place, workers, cores, memory, protected
         self.python = python or sys.executable
         self.port, self._web = _free_port(), _free_port()
         self.secret_file = place / "secret"
@@ -96,7 +99,7 @@ class SparkCluster:
     def settings(self) -> dict[str, str]:
         """What a driver has to say to run here, quickly and in little memory."""
         return {
-            "spark.authenticate.secret.file": str(self.secret_file),
+            **({"spark.authenticate.secret.file": str(self.secret_file)} if self.protected else {}),
             "spark.executor.memory": "512m",
             "spark.executor.cores": "1",
             "spark.executor.extraJavaOptions": LIGHT,
@@ -154,7 +157,8 @@ class SparkCluster:
         secret = secrets.token_hex(32)
         _write_private(self.secret_file, secret)
         settings = {"spark.authenticate": "true", "spark.authenticate.secret": secret, "spark.network.crypto.enabled": "true"}
-        _write_private(conf / "spark-defaults.conf", "".join(f"{name} {value}\n" for name, value in settings.items()))
+        lines = [f"{name} {value}\n" for name, value in settings.items()] if self.protected else []
+        _write_private(conf / "spark-defaults.conf", "".join(lines))
 
     def _worker(self) -> Worker:
         work = self.place / f"work-{secrets.token_hex(4)}"

@@ -146,3 +146,19 @@ def test_decisions_without_an_incarnation_are_refused() -> None:
     decisions.publish(a_decision())
     with pytest.raises(PenstockError, match="no incarnation file"):
         decisions.incarnation(LIFE)
+
+
+class Forgetful(MemoryStorage):
+    """Publishes, and says that the file was there already: as a network that loses the answer and asks again."""
+
+    def publish(self, path: str, data: bytes) -> None:
+        super().publish(path, data)
+        super().publish(path, data)
+
+
+def test_a_decision_of_our_own_that_is_said_to_be_there_already_is_ours() -> None:
+    decisions = Decisions(Forgetful(), "shop")
+    decisions.publish(a_decision())
+    assert decisions.last() == a_decision()
+    with pytest.raises(LostRace, match="it is generation 2; this one is 3"):
+        decisions.publish(a_decision(generation=3))

@@ -1,0 +1,37 @@
+"""What stops a run before Spark is started for it."""
+
+from pathlib import Path
+
+import pytest
+
+from penstock import Flow, Schema
+from penstock.engine.service import Order, serve
+from penstock.errors import BadInput
+from penstock.log.file import FileLog
+from penstock.log.port import TopicSpec
+from penstock.storage.local import LocalStorage
+
+
+class Silent:
+    def say(self, text: str) -> None: ...
+
+    def progress(self, tally: object, report: object) -> None: ...
+
+    def close(self, tally: object) -> None: ...
+
+
+def copying() -> Flow:
+    flow = Flow("copy")
+    flow.stream("orders", "id long").view("copy")
+    return flow
+
+
+@pytest.mark.parametrize("durability", ["memory", "os"])
+def test_executors_elsewhere_are_not_sent_to_read_the_memory_of_this_machine(durability: str, tmp_path: Path) -> None:
+    log = FileLog(LocalStorage(str(tmp_path / "log")))
+    log.create(TopicSpec("orders", 1, Schema.of("id long"), durability=durability))  # type: ignore[arg-type]
+    order = Order("catch_up", home=tmp_path, master="spark://192.0.2.1:7077", conf={"spark.authenticate": "true"})
+    refused = {"memory": "is kept in the memory of this machine", "os": "there is no secret"}  # the latter: it came further
+    with pytest.raises(BadInput, match=refused[durability]):
+        serve([copying()], order, Silent())
+    log.delete("orders")
