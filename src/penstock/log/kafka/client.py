@@ -1,5 +1,6 @@
 """The client of a process: opened once per broker, never carried over a fork; what it says is told in our words."""
 
+import logging
 import os
 import threading
 import time
@@ -12,6 +13,8 @@ from penstock.errors import AlreadyThere, LogError, NotFound, OffsetGone, Pensto
 from penstock.log.kafka.settings import KafkaSettings
 
 PATIENCE = 60.0  # seconds without an answer after which the broker counts as away
+_LOGGER = logging.getLogger("penstock.kafka")
+_LOGGER.addHandler(logging.NullHandler())
 _EXTRA = "Kafka's client is not installed"
 
 T = TypeVar("T")
@@ -25,6 +28,12 @@ def library() -> Any:
     except ImportError as error:
         raise LogError(_EXTRA, str(error), hint="pip install 'penstock[kafka]'") from error
     return confluent_kafka
+
+
+def new_producer(settings: KafkaSettings, options: dict[str, Any]) -> Any:
+    """A producer whose errors come from its calls alone: none is raised out of a callback, none is printed."""
+    quiet = {"error_cb": lambda error: None, "logger": _LOGGER}
+    return library().Producer(settings.client(**options, **quiet))
 
 
 class Described(NamedTuple):
@@ -146,7 +155,7 @@ def produce_one(settings: KafkaSettings, name: str, partition: int, value: bytes
         done.append((error, -1 if error else message.offset()))
 
     with translated(settings, name):
-        producer = _PRODUCERS.get(settings, lambda: library().Producer(settings.client(**_SINGLE)))
+        producer = _PRODUCERS.get(settings, lambda: new_producer(settings, _SINGLE))
         producer.produce(name, value, key, partition, on_delivery=told_of, **more)
         if producer.flush(PATIENCE) or not done:
             raise away(settings, "whether the record is in the log is not known")
@@ -193,7 +202,7 @@ def translated(settings: KafkaSettings, name: str = "") -> Iterator[None]:
     except TimeoutError as error:
         raise away(settings, "it did not answer in time") from error
     except Exception as error:
-        if type(error).__module__.split(".")[0] not in ("cimpl", "confluent_kafka"):
+        if type(error).__module__.split(".")[0] not in ("cimpl", "confluent_kafka") and not isinstance(error, SystemError):
             raise
         found = error.args[0] if error.args else error
         raise told(settings, found, name) from error

@@ -104,7 +104,19 @@ class _Client:
         if not self._handle:
             raise away(settings, why.value.decode(errors="replace"))
         self._topics: dict[str, int] = {}
+        self._taken: set[tuple[str, int]] = set()
         self._guard = threading.Lock()
+
+    def take(self, place: tuple[str, int]) -> bool:
+        """Whether nobody else reads this partition now: the library cannot be asked for it twice, and ends the process if it is."""
+        with self._guard:
+            free = place not in self._taken
+            self._taken.add(place)
+            return free
+
+    def give_back(self, place: tuple[str, int]) -> None:
+        with self._guard:
+            self._taken.discard(place)
 
     def topic(self, name: str) -> int:
         with self._guard:
@@ -116,14 +128,20 @@ class _Client:
 _CLIENTS = PerProcess()
 
 
+class Taken(Exception):
+    """Another fetcher of this process has the partition."""
+
+
 class NativeFetcher:
-    """Behind the same port as PlainFetcher, and with the same answers."""
+    """Behind the same port as PlainFetcher, and with the same answers; one at a time for a partition: Taken is raised else."""
 
     def __init__(self, settings: KafkaSettings, name: str, partition: int) -> None:
         self._settings, self._name, self._partition = settings, name, partition
-        client = _CLIENTS.get(settings, lambda: _Client(settings))
+        self._client = client = _CLIENTS.get(settings, lambda: _Client(settings))
+        if not client.take((name, partition)):
+            raise Taken
         self._lib, self._memory, self._topic = client.lib, client.memory, client.topic(name)
-        self._started, self._next = False, 0
+        self._started, self._next, self._open = False, 0, True
 
     def seek(self, offset: int) -> None:
         self.rest()
@@ -136,6 +154,9 @@ class NativeFetcher:
 
     def close(self) -> None:
         self.rest()
+        if self._open:
+            self._open = False
+            self._client.give_back((self._name, self._partition))
 
     def fetch(self, most: int, seconds: float) -> Fetched:
         if not self._started:

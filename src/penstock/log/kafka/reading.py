@@ -4,11 +4,12 @@ import atexit
 import os
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 
 from penstock.errors import LogError, NotFound
 from penstock.log.kafka.client import PATIENCE, PerProcess, away, offsets
 from penstock.log.kafka.fetching import Fetched, Fetcher, PlainFetcher
-from penstock.log.kafka.native import NativeFetcher, native_library
+from penstock.log.kafka.native import NativeFetcher, Taken, native_library
 from penstock.log.kafka.settings import KafkaSettings
 
 PIECE = 100_000  # records of one piece
@@ -61,10 +62,11 @@ class PartitionReader:
 
 
 def fetcher_of(settings: KafkaSettings, name: str, partition: int) -> Fetcher:
-    """The quick one where the library can be had, unless PENSTOCK_KAFKA_FETCH=plain."""
-    if native_library() is None or os.environ.get("PENSTOCK_KAFKA_FETCH") == "plain":
-        return PlainFetcher(settings, name, partition)
-    return NativeFetcher(settings, name, partition)
+    """The quick one where the library can be had and nobody reads the partition by it, unless PENSTOCK_KAFKA_FETCH=plain."""
+    if native_library() is not None and os.environ.get("PENSTOCK_KAFKA_FETCH") != "plain":
+        with suppress(Taken):
+            return NativeFetcher(settings, name, partition)
+    return PlainFetcher(settings, name, partition)
 
 
 _OPEN = PerProcess()

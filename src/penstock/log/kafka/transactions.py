@@ -11,7 +11,7 @@ from itertools import islice, repeat
 from typing import Any, TypeVar
 
 from penstock.errors import PenstockError
-from penstock.log.kafka.client import PATIENCE, PerProcess, away, library, translated
+from penstock.log.kafka.client import PATIENCE, PerProcess, away, new_producer, translated
 from penstock.log.kafka.fetching import Header
 from penstock.log.kafka.settings import KafkaSettings
 
@@ -129,7 +129,7 @@ class KafkaTransactions:
             "socket.keepalive.enable": True,
         }
         with _unsettled(self._settings):
-            self._producer = library().Producer(self._settings.client(**options))
+            self._producer = new_producer(self._settings, options)
             self._producer.init_transactions(PATIENCE)
 
     def _commit(self, write: Callable[["KafkaTransactions"], T]) -> T:
