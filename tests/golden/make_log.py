@@ -1,9 +1,10 @@
-"""Writes a small log with all that a format holds: `python tests/golden/make_log.py DIRECTORY`.
+"""Writes a small log with all that a format holds: `python tests/golden/make_log.py DIRECTORY [cleaned]`.
 
 The directories beside this file were written by it when each format was the newest one. They are opened by every later version and
 never written again."""
 
 import sys
+from dataclasses import replace
 
 import orjson
 import pyarrow as pa
@@ -82,5 +83,8 @@ if __name__ == "__main__":
     clock = FixedClock(NOW)
     made = FileLog(LocalStorage(f"{sys.argv[1]}/log"), clock, segment_size=1_500)
     fill(made, clock)
+    for topic in made.topics() if "cleaned" in sys.argv else []:
+        made.alter(replace(made.topic(topic).spec, compact=topic == "lines"))
+        made.clean(topic)
     with open(f"{sys.argv[1]}/told.json", "wb") as file:
         file.write(orjson.dumps(told(made), option=orjson.OPT_INDENT_2))
