@@ -140,9 +140,14 @@ class SparkFree(Runtime):
 
 def drain(home: Path) -> None:
     """What `penstock run --drain` does, for one flow after the other."""
+    drained(home, shop(), rows=EPOCH_ROWS)
+    drained(home, report(), rows=EPOCH_ROWS // 6)
+
+
+def drained(home: Path, *flows: Flow, rows: int = EPOCH_ROWS) -> None:
     runtime = SparkFree(home)
-    for make, rows in ((shop, EPOCH_ROWS), (report, EPOCH_ROWS // 6)):
-        driver = runtime.driver(runtime.plan(make()))
+    for flow in flows:
+        driver = runtime.driver(runtime.plan(flow))
         driver.start()
         loop.drain(driver, threading.Event(), lambda report: None, rows)
         driver.stop()

@@ -3,17 +3,18 @@
 Everything that can be killed is killed in the middle of a batch; after each, every row is where it belongs, once (G8, G9, G10)."""
 
 import os
+import runpy
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import psutil
 import pytest
 
-from faults.engine_shop import check, fill, last_decision, make_input
+from faults.engine_shop import check, drained, fill, last_decision, make_input
 from penstock.engine.pack import pack_environment
 from penstock.engine.runtime import ONE_TASK_ROWS
 from penstock.testing.kafka_broker import KafkaBroker
@@ -23,7 +24,10 @@ from waiting import until
 TESTS = Path(__file__).parents[1]
 FLOWS = Path(__file__).with_name("flows")
 UNLOCKED = Path(__file__).with_name("unlocked.py")
+EVERYWHERE = TESTS.parent / "examples" / "shop_everywhere"
+PENSTOCK = ("-c", "from penstock.cli.main import main; main()")
 PATIENCE = 90.0
+Run = subprocess.Popen[str]
 
 pytestmark = pytest.mark.timeout(500)
 
@@ -42,6 +46,18 @@ def pack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     path.unlink()
 
 
+def started(cluster: SparkCluster, files: Sequence[Path], *more: str, program: Sequence[str] = PENSTOCK, **env: str) -> Run:
+    """`penstock run --drain` of the flows on the cluster, in a process group of its own, every epoch across tasks."""
+    command = [sys.executable, *program, "run", *map(str, files), "--drain", "--master", cluster.url, "--max-rows", "100", *more]
+    for name, value in {ONE_TASK_ROWS: "0", **cluster.settings()}.items():
+        if f"{name}=" not in " ".join(more):
+            command += ["--conf", f"{name}={value}"]
+    path = os.pathsep.join([str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])])
+    told = {**os.environ, "PYTHONPATH": path, **env}
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, env=told, text=True, start_new_session=True, stderr=pipe, stdout=pipe)
+
+
 class Shop:
     """The shop in a home that driver and workers share, and its runs on the cluster."""
 
@@ -50,20 +66,13 @@ class Shop:
         self.home, self.given = place / "home", make_input(rows)
         fill(self.home, self.given)
 
-    def run(self, *more: str, fail: str = "", unlocked: bool = False) -> "subprocess.Popen[str]":
-        """`penstock run --drain` of both flows in a process group of its own, every epoch across tasks. unlocked: as on a disk
-        whose locks nobody else sees."""
-        program = [str(UNLOCKED)] if unlocked else ["-c", "from penstock.cli.main import main; main()"]
-        command = [sys.executable, *program, "run"]
-        command += [str(FLOWS / "held_shop.py"), str(FLOWS / "report.py"), "--drain", "--master", self.cluster.url]
-        for name, value in {ONE_TASK_ROWS: "0", **self.cluster.settings()}.items():
-            command += ["--conf", f"{name}={value}"]
-        path = os.pathsep.join([str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])])
-        env = {**os.environ, "PENSTOCK_HOME": str(self.home), "PYTHONPATH": path, "PENSTOCK_FAIL": fail, "HOLD": str(self.place)}
-        pipes = {"stderr": subprocess.PIPE, "stdout": subprocess.PIPE}
-        process = subprocess.Popen([*command, "--max-rows", "100", *more], env=env, text=True, start_new_session=True, **pipes)  # type: ignore[call-overload]
+    def run(self, *more: str, fail: str = "", unlocked: bool = False) -> Run:
+        """unlocked: as on a disk whose locks nobody else sees."""
+        files, program = [FLOWS / "held_shop.py", FLOWS / "report.py"], [str(UNLOCKED)] if unlocked else PENSTOCK
+        env = {"PENSTOCK_HOME": str(self.home), "PENSTOCK_FAIL": fail, "HOLD": str(self.place)}
+        process = started(self.cluster, files, *more, program=program, **env)
         self._stack.callback(killed, process)
-        return process  # type: ignore[no-any-return]
+        return process
 
     def ends(self, *more: str, fail: str = "", unlocked: bool = False) -> tuple[int, str]:
         """The exit code of a run, and what it said."""
@@ -81,7 +90,7 @@ class Shop:
     def release(self) -> None:
         (self.place / "hold").unlink()
 
-    def standing(self, run: "subprocess.Popen[str]") -> psutil.Process:
+    def standing(self, run: Run) -> psutil.Process:
         """The Python process that stands in the middle of a batch now, and stood there no time before."""
         found: list[int] = []
 
@@ -96,7 +105,7 @@ class Shop:
         return psutil.Process(found[0])
 
 
-def killed(process: "subprocess.Popen[str]") -> None:
+def killed(process: Run) -> None:
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.communicate()
@@ -138,6 +147,34 @@ def test_python_executor_worker_and_driver_are_killed_in_the_middle_and_every_ro
     check(shop.home, shop.given)
 
 
+def test_the_shop_of_the_demo_gives_on_kafka_and_a_cluster_what_it_gives_in_one_process(
+    tmp_path: Path,
+    cluster: SparkCluster,
+    kafka_broker: KafkaBroker,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Every row of every view and every line of the books (examples/shop_everywhere)."""
+    example = runpy.run_path(str(EVERYWHERE / "test_everywhere.py"))
+    files = [EVERYWHERE / "shop.py", EVERYWHERE / "report.py"]
+    monkeypatch.chdir(EVERYWHERE)
+    found = []
+    for place, url in (("embedded", ""), ("kafka", f"{kafka_broker.url}?prefix=cluster.")):
+        monkeypatch.setenv("PENSTOCK_HOME", str(tmp_path / place))
+        monkeypatch.setenv("PENSTOCK_LOG", url)
+        example["produced"]()
+        if url:
+            run = started(cluster, files)
+            _, said = run.communicate(timeout=PATIENCE)
+            assert run.returncode == 0, said
+        else:
+            drained(tmp_path / place, *(runpy.run_path(str(file))["flow"] for file in files))
+        found.append(example["results"](capsys))
+    example["check"](found[0])
+    assert found[0] == found[1]
+
+
+@pytest.mark.long
 def test_executors_that_lack_a_library_are_told_of_in_one_paragraph_before_anything_is_run(shop: Shop) -> None:
     code, said = shop.ends("--conf", f"spark.pyspark.python={shop.cluster.python}")
     assert code == 1
