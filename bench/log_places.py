@@ -209,7 +209,7 @@ def main() -> None:
             measure_cleaning(directory, given.rows, given.repeat),
             measure_rewritten(directory, given.rows, given.repeat),
         ]
-    publish("log-places", tables, given.markdown)
+    publish("log_places", tables, given.markdown)
 
 
 if __name__ == "__main__":
