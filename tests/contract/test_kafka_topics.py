@@ -4,12 +4,14 @@ import copy
 import json
 import os
 import uuid
+from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
 
 from penstock.core.change import Op
 from penstock.core.hashing import partition_of
@@ -146,11 +148,30 @@ def test_topics_of_the_broker_and_of_ours_are_not_shown_nor_opened(kafka_broker:
 
 def test_partitions_can_be_added_and_an_open_topic_learns_of_them(log: KafkaLog) -> None:
     topic = log.create(TopicSpec("orders", 1, schema=SCHEMA))
-    assert log.add_partitions("orders", 3).spec.partitions == 3
+    assert log.alter(replace(topic.spec, partitions=3)).spec.partitions == 3
     assert set(topic.ends()) == {0, 1, 2}
     topic.append(2, typed([1]))
-    with pytest.raises(BadInput, match="only add"):
-        log.add_partitions("orders", 2)
+    with pytest.raises(BadInput, match="cannot have 2"):
+        log.alter(replace(log.topic("orders").spec, partitions=2))
+
+
+def test_retention_is_kafkas_own_and_follows_the_settings(log: KafkaLog) -> None:
+    spec = TopicSpec("orders", schema=SCHEMA, retain=timedelta(hours=1), retain_bytes=1 << 20)
+    log.create(spec)
+    assert (config(log, "orders")["retention.ms"], config(log, "orders")["retention.bytes"]) == ("3600000", "1048576")
+    assert log.alter(replace(spec, retain=None)).spec.retain is None
+    assert log.topic("orders").spec == replace(spec, retain=None)
+    assert config(log, "orders")["retention.ms"] == "-1"
+    for act in (lambda: log.create(TopicSpec("users", compact=True)), lambda: log.alter(replace(spec, compact=True))):
+        with pytest.raises(BadInput, match="cannot be compacted on Kafka"):
+            act()
+
+
+def config(log: KafkaLog, name: str) -> dict[str, str]:
+    place = ConfigResource(ConfigResource.Type.TOPIC, log.settings.prefix + name)
+    admin = AdminClient(log.settings.client())
+    [found] = admin.describe_configs([place]).values()
+    return {name: entry.value for name, entry in found.result(30).items()}
 
 
 def test_a_key_goes_where_kafkas_own_clients_put_it(log: KafkaLog) -> None:

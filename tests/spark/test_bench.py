@@ -26,13 +26,6 @@ def test_log(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_places_in_a_log_and_its_cleaning(tmp_path: Path) -> None:
-    text = ran("log_places", document=tmp_path / "out.md")
-    for told in ("| 10 ", "| SQLite, WAL", "| a time", "| compaction", "| 1,000 "):
-        assert told in text
-
-
-@pytest.mark.long
 @pytest.mark.timeout(900)
 def test_windows_equal_those_of_structured_streaming(tmp_path: Path) -> None:
     text = ran("windows", "--rows", "100000", "--keys", "10", document=tmp_path / "out.md")
@@ -100,3 +93,11 @@ def test_document_without_a_place_for_a_script_is_refused() -> None:
     placed = runpy.run_path(str(BENCH / "report.py"))["placed"]
     with pytest.raises(SystemExit, match="no place for log"):
         placed("nothing here", "log", "text")
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_kafka_beside_its_own_tools(tmp_path: Path) -> None:
+    text = ran("kafka", "--rows", "3000", "--no-connector", document=tmp_path / "out.md")
+    assert "| Kafka's own producer" in text
+    assert "| read into Arrow, JSON into columns" in text

@@ -46,8 +46,14 @@ def topic() -> None:
 @click.option(
     "--future", metavar="DURATION", help='Rows this far beyond their time of writing are implausible; "1 day" by default.'
 )
+@click.option(
+    "--codec", type=click.Choice(["json", "avro", "avro+registry"]), help="How Kafka's records hold rows; json by default."
+)
+@click.option(
+    "--adopt", is_flag=True, help="The topic is on Kafka already: give it these settings, and leave its records as they are."
+)
 @cleaning_options
-def create(name: str, future: str | None, **settings: Any) -> None:
+def create(name: str, future: str | None, adopt: bool, **settings: Any) -> None:
     """Make the topic NAME.
 
     With --schema its rows have typed columns; without, it is raw and keeps lines as they are.
@@ -57,10 +63,15 @@ def create(name: str, future: str | None, **settings: Any) -> None:
         --schema "order_id string, user_id long, amount double, at timestamp"
     """
     from penstock.core.time import duration
+    from penstock.errors import BadInput
     from penstock.log.open import open_log
+    from penstock.log.port import Adopting
 
     spec = _spec(name, cleaning_settings(settings | {"future": future and duration(future, "--future")}))
-    made = open_log().create(spec)
+    log = open_log()
+    if adopt and not isinstance(log, Adopting):
+        raise BadInput("nobody else makes topics in the embedded log", hint="leave --adopt out, or say --log kafka://…")
+    made = log.adopt(spec) if isinstance(log, Adopting) and adopt else log.create(spec)
     click.echo(f"topic {name} has {_count(made.spec.partitions, 'partition')}", err=True)
 
 

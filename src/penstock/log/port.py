@@ -233,6 +233,15 @@ class Counting(Protocol):
         ...
 
 
+@runtime_checkable
+class Adopting(Protocol):
+    """A log whose topics may have been made by others."""
+
+    def adopt(self, spec: TopicSpec) -> Topic:
+        """Gives settings to a topic that is there and has none; AlreadyThere if it has."""
+        ...
+
+
 class Log(Protocol):
     """A broker's topics."""
 

@@ -22,9 +22,6 @@ class MemoryAppender:
     def write(self, data: bytes | memoryview | pa.Buffer) -> None:
         self._content += memoryview(data)
 
-    def read(self, at: int, size: int) -> bytes:
-        return bytes(self._content[at : at + size])
-
     def sync(self) -> None:
         return None
 

@@ -4,8 +4,9 @@ from dataclasses import replace
 
 from penstock.core.names import check_name
 from penstock.core.schema import Schema
-from penstock.core.time import Clock, SystemClock
+from penstock.core.time import Clock, SystemClock, micros
 from penstock.errors import AlreadyThere, BadInput, BadName, NotFound
+from penstock.log.altering import differs
 from penstock.log.kafka.catalog import INTERNAL, Entry, catalog, wait_for
 from penstock.log.kafka.client import PATIENCE, admin, answer, describe, library, topic_names, translated
 from penstock.log.kafka.codecs import check_codec
@@ -81,16 +82,38 @@ class KafkaLog:
             catalog(self.settings).put(self._on_broker(name), known.grown(schema))
         return self.topic(name)
 
-    def add_partitions(self, name: str, partitions: int) -> KafkaTopic:
-        """More partitions; keys then go to other ones, and their earlier records stay where they are."""
-        topic = self.topic(name)
-        if partitions <= topic.spec.partitions:
-            raise BadInput(f"topic {name} has {topic.spec.partitions} partitions; Kafka can only add some")
-        new = library().admin.NewPartitions(self._on_broker(name), partitions)
-        with translated(self.settings, name):
+    def alter(self, spec: TopicSpec) -> KafkaTopic:
+        """Gives a topic these settings: see `altering.Alterable`. Retention is Kafka's own work."""
+        check_kafka(spec)
+        topic = self.topic(spec.name)
+        if not differs(topic.spec, spec):
+            return topic
+        on_broker = self._on_broker(spec.name)
+        if spec.partitions > topic.spec.partitions:
+            self._add_partitions(on_broker, spec.partitions)
+        self._configure(on_broker, spec)
+        known = catalog(self.settings).get(on_broker)
+        schemas = known.schemas if known and known.id == topic.id else ()
+        catalog(self.settings).put(on_broker, Entry(spec, topic.id, schemas))
+        return self.topic(spec.name)
+
+    def _add_partitions(self, on_broker: str, partitions: int) -> None:
+        new = library().admin.NewPartitions(on_broker, partitions)
+        with translated(self.settings, on_broker):
             made = admin(self.settings).create_partitions([new], request_timeout=PATIENCE)
-        answer(self.settings, made[self._on_broker(name)], name)
-        return self.topic(name)
+        answer(self.settings, made[on_broker], on_broker)
+
+    def _configure(self, on_broker: str, spec: TopicSpec) -> None:
+        kafka = library().admin
+        entries = [
+            kafka.ConfigEntry(name, value, incremental_operation=kafka.AlterConfigOpType.SET)
+            for name, value in _config(spec).items()
+        ]
+        wanted = kafka.ConfigResource(kafka.ConfigResource.Type.TOPIC, on_broker, incremental_configs=entries)
+        with translated(self.settings, on_broker):
+            made = admin(self.settings).incremental_alter_configs([wanted], request_timeout=PATIENCE)
+        for each in made.values():
+            answer(self.settings, each, on_broker)
 
     def _adopted(self, spec: TopicSpec, id: str) -> KafkaTopic:
         entry = Entry(spec, id, (spec.schema,) if spec.schema else ())
@@ -101,6 +124,7 @@ class KafkaLog:
         check_name(spec.name)
         check_spec(spec)
         check_codec(spec, self.settings)
+        check_kafka(spec)
         if self._on_broker(spec.name).startswith(INTERNAL):
             raise BadName(f"{spec.name} cannot name a topic: names with {' or '.join(INTERNAL)} are the broker's and ours")
 
@@ -111,8 +135,18 @@ class KafkaLog:
 def _config(spec: TopicSpec) -> dict[str, str]:
     """Kafka's own settings of a topic: nothing is removed unless that is asked for; records may be as large as the topic says."""
     return {
-        "retention.ms": "-1",
-        "retention.bytes": "-1",
+        "retention.ms": "-1" if spec.retain is None else str(max(1, micros(spec.retain) // 1000)),
+        "retention.bytes": "-1" if spec.retain_bytes is None else str(spec.retain_bytes),
         "message.timestamp.type": "CreateTime",
         "max.message.bytes": str((4 << 20) + 4 * spec.max_record),
     }
+
+
+def check_kafka(spec: TopicSpec) -> None:
+    """Refuses settings that a topic of Kafka cannot have."""
+    if spec.compact:
+        raise BadInput(
+            f"topic {spec.name} cannot be compacted on Kafka",
+            "a compacted topic of Kafka takes no records without a key, and marks are such records",
+            hint="keep all records, or retain them by age; a table read from the topic holds the latest row of every key",
+        )

@@ -7,7 +7,7 @@ ends whatever the old one left open, and what is in the log then decides (Kafka'
 import atexit
 import threading
 from collections.abc import Callable, Sequence
-from itertools import islice, repeat
+from itertools import repeat
 from typing import Any, TypeVar
 
 from penstock.errors import PenstockError
@@ -61,30 +61,25 @@ class KafkaTransactions:
         keys: Sequence[bytes | None] | None = None,
         headers: Sequence[Sequence[Header] | None] | None = None,
         time: int = -1,
+        first: Sequence[Header] = (),
     ) -> "Place":
-        """Adds records, all of one append time (milliseconds; -1: now). The place of the first is known after `flush`."""
-        place = Place()
+        """Adds records, all of one append time (milliseconds; -1: now). first: headers of the first of them, before its own.
+        The place of the first and of the last is known after `flush`; an error of any of them ends the whole transaction."""
+        place, last = Place(), len(values) - 1
         stamp: dict[str, Any] = {"timestamp": time} if time >= 0 else {}
-        last = len(values) - 1  # where the first and the last came to stand is asked for; an error of any ends the whole
-        if last > 0:
-            self._send(topic, values[0], keys, headers, 0, partition, stamp | {"on_delivery": place.take})
-        if headers is None:
-            send = self._producer.produce
-            for value, key in islice(zip(values, keys or repeat(None), strict=False), 1, last):
+        records = zip(values, keys or repeat(None), headers or repeat(None), strict=False)
+        send = self._producer.produce
+        for i, (value, key, own) in enumerate(records):
+            if 0 < i < last and not own:
                 try:
                     send(topic, value, key, partition, **stamp)
                 except BufferError:
                     self._wait(topic, value, key, partition, **stamp)
-        else:
-            for i in range(1, last):
-                self._send(topic, values[i], keys, headers, i, partition, stamp)
-        self._send(topic, values[last], keys, headers, last, partition, stamp | {"on_delivery": place.take_last})
+                continue
+            told = {"on_delivery": place.take_last if i == last else place.take} if i in (0, last) else {}
+            named = [*(first if i == 0 else ()), *(own or ())]
+            self._wait(topic, value, key, partition, **stamp, **told, **({"headers": named} if named else {}))
         return place
-
-    def _send(self, topic: str, value: Any, keys: Any, headers: Any, i: int, partition: int, options: dict[str, Any]) -> None:
-        found = headers[i] if headers is not None else None
-        options = options | {"headers": list(found)} if found else options
-        self._wait(topic, value, keys[i] if keys is not None else None, partition, **options)
 
     def _wait(self, *record: Any, **options: Any) -> None:
         """Hands a record over, once there is room for it."""

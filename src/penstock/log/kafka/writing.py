@@ -165,17 +165,14 @@ _MEMORIES = PerProcess()
 
 def _write(transaction: KafkaTransactions, frame: Outgoing, stamp: Header | None) -> list[Place]:
     """The records of a frame; where rows and mark came to stand."""
-    time, places = frame.appended // 1000, []
+    time, places = frame.appended // 1000, list[Place]()
+    first = [stamp] if stamp else []
     if frame.values:
-        headers = frame.headers
-        if stamp:
-            rest = list(headers[1:]) if headers is not None else [None] * (len(frame.values) - 1)
-            headers = [[stamp, *((headers[0] if headers else None) or ())], *rest]
-        places.append(transaction.produce(frame.topic, frame.partition, frame.values, frame.keys, headers, time))
+        places.append(transaction.produce(frame.topic, frame.partition, frame.values, frame.keys, frame.headers, time, first))
+        first = []
     if frame.mark > NEVER:
-        first = [stamp] if stamp and not frame.values else []
-        headers = [[*first, *mark_headers(frame.mark)]]
-        places.append(transaction.produce(frame.topic, frame.partition, [None], None, headers, time))
+        headers = [*first, *mark_headers(frame.mark)]
+        places.append(transaction.produce(frame.topic, frame.partition, [None], None, [headers], time))
     return places
 
 
