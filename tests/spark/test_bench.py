@@ -26,6 +26,13 @@ def test_log(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
+def test_places_in_a_log_and_its_cleaning(tmp_path: Path) -> None:
+    text = ran("log_places", document=tmp_path / "out.md")
+    for told in ("| 10 ", "| SQLite, WAL", "| a time", "| compaction", "| 1,000 "):
+        assert told in text
+
+
+@pytest.mark.long
 @pytest.mark.timeout(900)
 def test_windows_equal_those_of_structured_streaming(tmp_path: Path) -> None:
     text = ran("windows", "--rows", "100000", "--keys", "10", document=tmp_path / "out.md")

@@ -7,8 +7,10 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
+import pyarrow as pa
+
 from penstock.errors import NotFound, PenstockError
-from penstock.log.acks import POINTS_APART, Ack, State, encode_ack, open_acks, read_ack
+from penstock.log.acks import POINTS_APART, RECORD, Ack, State, encode_ack, last_ack, open_acks
 from penstock.log.frame import SegmentHeader, encode_segment, stored_frame
 from penstock.log.listing import look
 from penstock.log.place import Place, SegmentName
@@ -105,18 +107,19 @@ class SegmentKeeper:
 
     def _caught_up(self, current: Current) -> bool:
         """Takes in what other processes appended to the same segment; False if there is more to it."""
-        ack = read_ack(self._place, current.name)
+        size = current.acks.size
+        ack = last_ack(pa.py_buffer(current.acks.read(size - RECORD, RECORD))) if size >= RECORD and not size % RECORD else None
         if ack is None or ack.state != State.OPEN or ack.length != current.log.size or ack.length < current.length:
             return False
-        data = memoryview(self._place.storage.read(self._place.log(current.name)))
-        found = scan(data, current.length, ack.length, current.tail.next, bodies_from=ack.length)
-        if found.why:
+        data = memoryview(current.log.read(current.length, ack.length - current.length))  # what others wrote, and no more
+        found = scan(data, 0, len(data), current.tail.next, bodies_from=len(data))
+        if found.why or current.length + found.at != ack.length:
             return False
         for at in found.positions:
             frame = stored_frame(data, at, 0).frame
             current.producers.remember(frame)
             current.tail = current.tail.after(frame)
-        current.length, current.acks_size = ack.length, current.acks.size
+        current.length, current.acks_size = ack.length, size
         return True
 
     def _opened(self) -> Current:

@@ -133,6 +133,9 @@ class FaultyAppender:
         self._die(failure)
         self._file.change(self.size, whole)
 
+    def read(self, at: int, size: int) -> bytes:
+        return bytes(self._file.content[at : at + size])
+
     def sync(self) -> None:
         failure = self._meet("sync")
         if failure:  # as Linux does: the pages are taken for clean, and a later sync says nothing of them

@@ -45,6 +45,12 @@ class LocalAppender:
         except OSError as error:
             raise _translated(error, "write", self._path) from error
 
+    def read(self, at: int, size: int) -> bytes:
+        try:
+            return os.pread(self._fd, size, at)
+        except OSError as error:
+            raise _translated(error, "read", self._path) from error
+
     def sync(self) -> None:
         try:
             if self._storage.sync:

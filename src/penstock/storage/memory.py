@@ -22,6 +22,9 @@ class MemoryAppender:
     def write(self, data: bytes | memoryview | pa.Buffer) -> None:
         self._content += memoryview(data)
 
+    def read(self, at: int, size: int) -> bytes:
+        return bytes(self._content[at : at + size])
+
     def sync(self) -> None:
         return None
 

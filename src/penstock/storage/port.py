@@ -18,6 +18,10 @@ class Appender(Protocol):
         """Appends all of data, or raises (StorageError, DiskFull) and may leave a part of it."""
         ...
 
+    def read(self, at: int, size: int) -> bytes:
+        """At most `size` bytes from `at` on, as the file is now, whoever wrote them."""
+        ...
+
     def sync(self) -> None:
         """Returns once everything written, and the file's directory entry, survives a power loss."""
         ...

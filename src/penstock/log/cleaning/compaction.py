@@ -18,6 +18,7 @@ from penstock.log.rows import deletes_of
 
 SLICE_BYTES = 256 << 20
 _BESIDE = 48  # bytes a row beside its key: hash, place, offset, order
+_HASHED = 1 << 16  # rows whose keys are hashed at once
 
 Numbers = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -80,34 +81,44 @@ def _slices(chunks: Iterator[Chunk], rows: int) -> int:
 def _taken(chunks: Iterator[Chunk], number: int, slices: int, raw: bool) -> tuple[_Keyed | None, int]:
     """The rows of a slice, and how many rows have no key at all."""
     found: list[_Keyed] = []
+    held: list[tuple[Chunk, int]] = []  # chunks with keys, and the places of their first rows
     place = keyless = 0
     for chunk in chunks:
         count = chunk.frame.count
-        keys = chunk.rows.column(KEY) if KEY in chunk.rows.schema.names else None
-        if keys is None or keys.null_count == count:
-            keyless += count
-        else:
-            keyless += keys.null_count
-            found.append(_of_slice(chunk, keys, place, number, slices, raw))
+        missing = chunk.rows.column(KEY).null_count if KEY in chunk.rows.schema.names else count
+        keyless += missing
+        if missing < count:
+            held.append((chunk, place))
         place += count
+        if held and place - held[0][1] >= _HASHED:
+            found.append(_of_slice(held, number, slices, raw))
+            held = []
+    if held:
+        found.append(_of_slice(held, number, slices, raw))
     return (_together(found) if found else None), keyless
 
 
-def _of_slice(chunk: Chunk, keys: pa.Array, place: int, number: int, slices: int, raw: bool) -> _Keyed:
-    count, hashes = len(keys), hash64([keys], len(keys))
-    places, offsets = np.arange(place, place + count), chunk.offsets
-    gone = deletes_of(chunk.rows, raw)
-    deletes = np.zeros(count, np.bool_) if gone is None else gone
+def _of_slice(held: Sequence[tuple[Chunk, int]], number: int, slices: int, raw: bool) -> _Keyed:
+    """Many chunks at once: most have few rows."""
+    keys = _one([chunk.rows.column(KEY) for chunk, _ in held])
+    hashes = hash64([keys], len(keys))
+    places = np.concatenate([np.arange(place, place + chunk.frame.count) for chunk, place in held])
+    offsets = np.concatenate([chunk.offsets for chunk, _ in held])
+    gone = [deletes_of(chunk.rows, raw) for chunk, _ in held]
+    deletes = np.concatenate([np.zeros(c.frame.count, np.bool_) if g is None else g for g, (c, _) in zip(gone, held, strict=True)])
     if slices == 1 and not keys.null_count:
         return _Keyed(keys, hashes, places, offsets, deletes)
     mine = np.asarray(keys.is_valid().to_numpy(zero_copy_only=False)) & (hashes % np.uint64(slices) == number)
     return _Keyed(keys.filter(pa.array(mine)), hashes[mine], places[mine], offsets[mine], deletes[mine])
 
 
+def _one(keys: Sequence[pa.Array]) -> pa.Array:
+    return pa.concat_arrays([array.cast(pa.large_binary()) for array in keys]) if len(keys) > 1 else keys[0].cast(pa.large_binary())
+
+
 def _together(found: Sequence[_Keyed]) -> _Keyed:
-    keys = pa.chunked_array([k.keys.cast(pa.large_binary()) for k in found]).combine_chunks()
     numbers = [np.concatenate([getattr(k, name) for k in found]) for name in ("hashes", "places", "offsets", "deletes")]
-    return _Keyed(keys if isinstance(keys, pa.Array) else pa.concat_arrays(keys.chunks), *numbers)
+    return _Keyed(_one([k.keys for k in found]), *numbers)
 
 
 def _superseded(keyed: _Keyed, found: Latest) -> Numbers:
