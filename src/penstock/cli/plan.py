@@ -137,8 +137,8 @@ def _place(topic: "Topic", partition: int, given: str) -> int:
 
     if given.isdigit():
         return int(given)
-    at = micros(instant(given))
-    return next((f.base for f in topic.frames(partition) if f.count and f.appended >= at), topic.ends()[partition].next)
+    at, end = micros(instant(given)), topic.ends()[partition]
+    return next((f.base for f in topic.frames(partition, end.first) if f.count and f.appended >= at), end.next)
 
 
 with_log(plan)

@@ -100,8 +100,8 @@ def letters(log: Log, flow: str, kind: str, where: Position) -> Iterator[dict[st
     if name not in log.topics():
         return
     topic = log.topic(name)
-    for partition in topic.ends():
-        for chunk in topic.read(partition):
+    for partition, end in topic.ends().items():
+        for chunk in topic.read(partition, end.first):
             rows = chunk.rows
             same = pc.and_(pc.equal(rows["topic"], where.topic), pc.equal(rows["partition"], where.partition))
             for i in pc.indices_nonzero(pc.fill_null(pc.and_(same, pc.equal(rows["offset"], where.offset)), False)).to_pylist():
