@@ -16,11 +16,11 @@ demo: .venv/.locked java  ## a shop, live in the terminal, with a crash in the m
 
 test: lint java  ## everything that must hold before a change goes in
 	@$(BIN)/python -m penstock.engine.archive
-	COVERAGE_FILE=$(CURDIR)/.venv/.coverage $(BIN)/pytest $(PARTS) -n 2 -m "not spark and not long" $(COVER)
+	COVERAGE_FILE=$(CURDIR)/.venv/.coverage $(BIN)/pytest $(PARTS) -n 2 --dist loadfile -m "not spark and not long" $(COVER)
 	$(BIN)/pytest $(LAWS) -n 2 -m "not spark and not long"
 	$(BIN)/pytest tests examples -n 2 --dist loadfile -m "spark and not long"
 
-quick: .venv/.locked  ## the tests that need no JVM
+quick: .venv/.locked  ## the tests that need no Spark
 	$(BIN)/pytest $(PARTS) $(LAWS) -n 2 -m "not spark and not long"
 
 faults: .venv/.locked java  ## the long forms: kills, power loss, bad disks
