@@ -50,7 +50,8 @@ class Side:
 
     def small(self) -> dict[str, Any]:
         ran = self.run("few", _SMALL)
-        return {"seconds": median(r.seconds for r in ran.reports[self.wish["small"] // 2 :]), "foreign": ran.foreign}
+        cpu = ran.cpu / len(ran.reports)
+        return {"seconds": median(r.seconds for r in ran.reports[self.wish["small"] // 2 :]), "cpu": cpu, "foreign": ran.foreign}
 
     def crossing(self) -> list[list[float]]:
         """Epochs of so many rows: as one task, and across tasks; seconds."""
@@ -104,6 +105,11 @@ def same(directory: Path) -> str:
     return f"{len(first):,} equal"
 
 
+def _all(*sides: dict[str, float]) -> tuple[str, str]:
+    """The share that others used of the machine, and our own processor seconds, of each side."""
+    return " / ".join(percent(s["foreign"]) for s in sides), " / ".join(f"{s['cpu']:.2f}" for s in sides) + " s"
+
+
 def main() -> None:
     given = parsed(options(__doc__, 4_000_000, 100_000))
     small = 20 if given.quick else 120
@@ -114,16 +120,17 @@ def main() -> None:
         here, there, bare = (apart(__file__, side, directory, wish) for side in ("local", "cluster", "unprotected"))
         equal = same(directory)
     columns = ["what", "local[2]", "cluster", "cluster / local", "cluster without encryption", "CPU", "rows", "foreign"]
-    out = Table("Tumbling count + sum, 1,000 keys. Two values: local[2] / two workers with a core each", *columns)
+    title = "Tumbling count + sum, 1,000 keys. Three values: local[2] / two workers with a core each / the same without encryption"
+    out = Table(title, *columns)
     for h, t, b in zip(here["rates"], there["rates"], bare["rates"], strict=True):
-        shares = f"{percent(h['foreign'])} / {percent(t['foreign'])}"
+        shares, cpu = _all(h, t, b)
         cells = (rate(h["rate"]), rate(t["rate"]), f"**{t['rate'] / h['rate']:.2f}×**", rate(b["rate"]))
         what = f"{given.rows / 1e6:g} M events in {h['epochs']}, events/s"
-        out.add(what, *cells, f"{h['cpu']:.1f} / {t['cpu']:.1f} s", equal, shares)
+        out.add(what, *cells, cpu, equal, shares)
     h, t, b = (side["small"] for side in (here, there, bare))
     times = [milliseconds(x["seconds"]) for x in (h, t, b)]
-    shares = f"{percent(h['foreign'])} / {percent(t['foreign'])}"
-    out.add("an epoch of 1,000 events", *times[:2], f"**{t['seconds'] / h['seconds']:.2f}×**", times[2], "", "", shares)
+    shares, cpu = _all(h, t, b)
+    out.add("an epoch of 1,000 events", *times[:2], f"**{t['seconds'] / h['seconds']:.2f}×**", times[2], cpu, "", shares)
     cross = Table("An epoch as one task / across two tasks with a shuffle", "events", "local[2]", "cluster")
     for h, t in zip(here["crossing"], there["crossing"], strict=True):
         cross.add(f"{int(h[0]):,}", *(f"{milliseconds(x[1])} / {milliseconds(x[2])}" for x in (h, t)))

@@ -107,7 +107,8 @@ def _platform() -> str:
 def pack_code(path: Path, include: Sequence[Path] = (), on_progress: Progress = nothing_to_say) -> Manifest:
     """Writes penstock and the included modules as a zip that Python imports from."""
     manifest = Manifest(CODE, VERSION, own_digest(), python_version(), "any", {}, [p.name for p in include])
-    entries = [*_own(), *(_compiled(e) for e in _own() if e.name.endswith(".py")), *_included(include)]
+    own = _own()
+    entries = [*own, *_compiled(own), *_included(include)]
     write_zip(path, ordered([*entries, Entry(MANIFEST, manifest.encode())], MANIFEST), on_progress)
     return manifest
 
@@ -162,14 +163,15 @@ def _own() -> list[Entry]:
     return [*files_below(_HERE, "penstock"), Entry(info, text.encode())]
 
 
-def _compiled(entry: Entry) -> Entry:
+def _compiled(entries: Iterable[Entry]) -> Iterable[Entry]:
     """Compiled once here, not by every Python process: nothing is kept of what is imported from a zip."""
-    assert isinstance(entry.source, Path)
+    mode = py_compile.PycInvalidationMode.UNCHECKED_HASH
     with tempfile.TemporaryDirectory() as scratch:
-        made = Path(scratch) / "made.pyc"
-        mode = py_compile.PycInvalidationMode.UNCHECKED_HASH
-        py_compile.compile(str(entry.source), str(made), entry.name, doraise=True, invalidation_mode=mode)
-        return Entry(f"{entry.name}c", made.read_bytes())
+        made = f"{scratch}/made.pyc"
+        for entry in entries:
+            if entry.name.endswith(".py"):
+                py_compile.compile(str(entry.source), made, entry.name, doraise=True, invalidation_mode=mode)
+                yield Entry(f"{entry.name}c", Path(made).read_bytes())
 
 
 def _included(paths: Iterable[Path]) -> list[Entry]:

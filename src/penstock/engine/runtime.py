@@ -28,7 +28,7 @@ from penstock.log.port import Log
 from penstock.storage.local import LocalStorage
 
 SMALL = 1_000_000  # rows that one task does sooner than a shuffle over two, on one machine
-SMALL_ON_CLUSTER = 200_000
+SMALL_ON_CLUSTER = 500_000  # there a shuffle costs more, and more cores share what it spreads
 ONE_TASK_ROWS = "spark.penstock.oneTaskRows"  # a setting for --conf, in place of these numbers
 
 

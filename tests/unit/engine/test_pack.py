@@ -126,6 +126,23 @@ def test_the_libraries_of_an_environment_are_those_that_tasks_need(tmp_path: Pat
     assert not found.keys() & {"pyspark", "py4j", "click", "rich", "pytest", "duckdb"}
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="environments are packed on Linux")
+def test_an_environment_runs_where_it_is_unpacked_with_nothing_of_this_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With one library, which has a compiled part; the whole of it runs on a cluster (tests/spark/test_cluster.py)."""
+    few = {name: found for name, found in pack._needed(["penstock"]).items() if name in ("penstock", "orjson")}
+    monkeypatch.setattr(pack, "_needed", lambda names, optional=(): dict(few))
+    made = pack.pack_environment(tmp_path / "env.tar.gz")
+    assert (made.kind, list(made.libraries)) == (pack.ENVIRONMENT, ["orjson"])
+    with tarfile.open(tmp_path / "env.tar.gz") as packed:
+        packed.extractall(tmp_path / "elsewhere", filter="data")
+    call = "import sys, orjson, penstock.errors; print(orjson.__file__, penstock.__file__, sys.prefix, *sys.path[1:], sep='\\n')"
+    done = subprocess.run(
+        [tmp_path / "elsewhere/bin/python", "-c", call], env={"PATH": "/bin:/usr/bin"}, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert [line for line in done.stdout.split() if not line.startswith(str(tmp_path / "elsewhere"))] == []
+
+
 @pytest.mark.parametrize("content", [b"", b"no pack", b"PK\x05\x06" + b"\0" * 18])
 def test_what_is_no_pack_is_refused(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(content)
