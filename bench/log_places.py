@@ -28,7 +28,7 @@ _SEGMENTS = 1_000
 _WANTED = 1_000  # rows that are read at either end
 
 
-def write(root: str, name: str, rows: int, ready: object, go: object) -> None:
+def write(root: str, name: str, rows: int, ready: object, go: object, done: object) -> None:
     """What one writing process does, once all are ready."""
     topic = FileLog(LocalStorage(root)).topic(name)
     batch = events(_BATCH, 1_000).combine_chunks().to_batches()[0]
@@ -36,6 +36,7 @@ def write(root: str, name: str, rows: int, ready: object, go: object) -> None:
     go.wait()  # type: ignore[attr-defined]
     for _ in range(rows // _BATCH):
         topic.append(0, batch)
+    done.release()  # type: ignore[attr-defined]  # how long a process takes to end is not asked
 
 
 def written(directory: Path, writers: int, rows: int, name: str) -> float:
@@ -43,18 +44,20 @@ def written(directory: Path, writers: int, rows: int, name: str) -> float:
     log = FileLog(LocalStorage(str(directory / "log")))
     log.create(TopicSpec(name, 1, Schema(events(1, 1).schema), time="ts"))
     context = multiprocessing.get_context("spawn")
-    ready, go = context.Semaphore(0), context.Event()
+    ready, go, done = context.Semaphore(0), context.Event(), context.Semaphore(0)
     each = max(rows // writers // _BATCH, 1) * _BATCH
-    children = [context.Process(target=write, args=(str(directory / "log"), name, each, ready, go)) for _ in range(writers)]
+    children = [context.Process(target=write, args=(str(directory / "log"), name, each, ready, go, done)) for _ in range(writers)]
     for child in children:
         child.start()
     for _ in children:
         ready.acquire()
     started = time.perf_counter()
     go.set()
+    for _ in children:
+        done.acquire()
+    took = time.perf_counter() - started
     for child in children:
         child.join()
-    took = time.perf_counter() - started
     if log.topic(name).ends()[0].next != each * writers:
         raise SystemExit("rows are missing")
     return each * writers / took
