@@ -46,11 +46,16 @@ def fetched(fetcher: Fetcher, start: int, most: int) -> list[Fetched]:
     return found
 
 
+def headers_of(part: Fetched, row: int) -> list[tuple[bytes, bytes | None]]:
+    found = part.headers.where(part.headers.rows == row)
+    return list(zip(found.names.to_pylist(), found.values.to_pylist(), strict=True))
+
+
 def told(parts: list[Fetched]) -> list[tuple[object, ...]]:
     rows = []
     for part in parts:
         columns = (part.offsets.tolist(), part.times.tolist(), part.keys.to_pylist(), part.values.to_pylist())
-        rows += [(*row, part.headers.get(i)) for i, row in enumerate(zip(*columns, strict=True))]
+        rows += [(*row, headers_of(part, i)) for i, row in enumerate(zip(*columns, strict=True))]
     return rows
 
 

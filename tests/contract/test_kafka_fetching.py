@@ -52,13 +52,18 @@ def fill(log: KafkaLog, name: str, seed: int, count: int, compression: str) -> N
     producer.commit_transaction(30)
 
 
+def headers_of(piece: Fetched, row: int) -> list[tuple[bytes, bytes | None]]:
+    found = piece.headers.where(piece.headers.rows == row)
+    return list(zip(found.names.to_pylist(), found.values.to_pylist(), strict=True))
+
+
 def everything(fetcher: Fetcher, start: int, stop: int) -> list[tuple[object, ...]]:
     found: list[Fetched] = []
     fetcher.seek(start)
     while not found or (found[-1].end < stop and (not len(found[-1]) or found[-1].offsets[-1] < stop - 1)):
         found.append(fetcher.fetch(997, 1.0))
     return [
-        (o, t, k, v, tuple(piece.headers.get(i, ())))
+        (o, t, k, v, headers_of(piece, i))
         for piece in found
         for i, (o, t, k, v) in enumerate(
             zip(piece.offsets.tolist(), piece.times.tolist(), piece.keys.to_pylist(), piece.values.to_pylist(), strict=True)

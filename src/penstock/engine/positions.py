@@ -1,6 +1,8 @@
 """How far a flow has read, told to its log: `penstock group` shows it, and retention waits for it."""
 
+import threading
 import time
+from collections.abc import Mapping
 
 from penstock.engine.decision import Decision
 from penstock.engine.program import Program
@@ -12,27 +14,46 @@ from penstock.log.port import Log
 EVERY = 1.0  # seconds between two notes: each is a durable write, and an older one only makes retention wait longer
 
 
+LONGEST = 5.0  # seconds that the end of a run waits for its last note
+
+
 class Positions:
     """Notes what is decided: an epoch that is decided never reads its input again, whatever becomes of the process.
 
-    A note that fails is made with a later epoch: the truth is in the flow's decisions, and this only a copy for others."""
+    A note is made beside the run, which never waits for it; one that fails, or is not made yet when the next is due, is made with a
+    later epoch. The truth is in the flow's decisions, and this only a copy for others."""
 
     def __init__(self, log: Log, flow: str, every: float = EVERY) -> None:
         self._log, self._name, self._every = log, FLOW + flow, every
         self._groups: Groups | None = None
         self._told = float("-inf")
+        self._noting: threading.Thread | None = None
 
     def tell(self, program: Program, decision: Decision, now: bool = False) -> None:
         moment = time.monotonic()
-        if moment - self._told < self._every and not now:
+        if now:
+            self.settle()
+        elif moment - self._told < self._every:
             return
+        if self._noting is None or not self._noting.is_alive():
+            self._told = moment
+            self._noting = threading.Thread(target=self._note, args=(_reached(program, decision),), daemon=True)
+            self._noting.start()
+        if now:
+            self.settle()
+
+    def settle(self) -> None:
+        """Waits for the note that is being made, for a while."""
+        if self._noting is not None:
+            self._noting.join(LONGEST)
+
+    def _note(self, reached: Mapping[Source, Mapping[int, int]]) -> None:
         try:
             self._groups = self._groups or groups_of(self._log)
-            for source, offsets in _reached(program, decision).items():
+            for source, offsets in reached.items():
                 self._groups.put(self._name, source, offsets)
-            self._told = moment
         except PenstockError:
-            return
+            self._told = float("-inf")
 
 
 def _reached(program: Program, decision: Decision) -> dict[Source, dict[int, int]]:

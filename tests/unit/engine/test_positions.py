@@ -36,16 +36,19 @@ def test_the_log_knows_how_far_a_flow_has_read_once_it_is_decided() -> None:
         t.send("orders", *rows(1, 2), partition=0)
         t.send("orders", *rows(3), partition=1)
         t.epoch()
+        positions.settle()
         held = groups_of(t.log).positions("orders")
         assert [(h.reader, h.partition, h.offset) for h in held] == [("flow.shop", 0, 2), ("flow.shop", 1, 1)]
 
 
 def test_notes_are_made_now_and_then_and_at_the_end() -> None:
     with flow().test() as t:
-        t.driver.means.tell = Positions(t.log, "shop", every=3600.0).tell
+        positions = Positions(t.log, "shop", every=3600.0)
+        t.driver.means.tell = positions.tell
         for n in (1, 2, 3):
             t.send("orders", *rows(n))
             t.epoch()
+        positions.settle()
         assert [h.offset for h in groups_of(t.log).positions("orders")] == [1], "the first, and none since"
         t.driver.release()
         assert [h.offset for h in groups_of(t.log).positions("orders")] == [3]
@@ -64,9 +67,11 @@ def test_a_note_that_cannot_be_made_does_not_stop_the_flow(monkeypatch: pytest.M
         monkeypatch.setattr(type(groups), "put", broken)
         t.send("orders", *rows(1))
         t.epoch()
+        positions.settle()
         monkeypatch.setattr(type(groups), "put", put)
         t.send("orders", *rows(2))
         t.epoch()
+        positions.settle()
         assert [h.offset for h in groups.positions("orders")] == [2]
 
 

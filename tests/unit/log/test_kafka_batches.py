@@ -4,10 +4,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.log.kafka.batches import Numbers, Placed, arrays_of, chains_of
+from penstock.log.kafka.batches import Cuts, Numbers, Placed, chains_of
 
 BASE = 1 << 20
 
@@ -16,7 +17,7 @@ BASE = 1 << 20
 class Written:
     value: bytes | None
     key: bytes | None = None
-    headers: tuple[tuple[bytes, bytes], ...] = ()
+    headers: tuple[tuple[bytes, bytes | None], ...] = ()
     moved: int = 0
     before: bytes = b""  # what stands before it, if it begins another batch
 
@@ -78,7 +79,7 @@ def laid(records: list[Written]) -> Laid:
 
 
 small = st.binary(max_size=20) | st.sampled_from([b"", b"\0" * 9, b"\0\x02\0\0\0\x01\x02", b"x" * 200])
-headers = st.lists(st.tuples(small, small), max_size=2).map(tuple)
+headers = st.lists(st.tuples(small, st.none() | small), max_size=3).map(tuple)
 written = st.builds(
     Written,
     value=st.none() | small,
@@ -95,27 +96,30 @@ def test_keys_and_values_are_those_that_were_written(records: list[Written]) -> 
     memory = laid(records)
     placed = memory.placed()
     chains = chains_of(placed, memory)
-    keys, values = arrays_of(placed, chains, memory)
-    assert keys.to_pylist() == [r.key for r in records]
-    assert values.to_pylist() == [r.value for r in records]
+    cuts = Cuts(placed, chains, memory)
+    assert cuts.keys().to_pylist() == [r.key for r in records]
+    assert cuts.values().to_pylist() == [r.value for r in records]
 
 
 @settings(max_examples=600, deadline=None)
 @given(st.lists(written, min_size=1, max_size=8))
 def test_what_is_told_of_headers_and_times_is_true(records: list[Written]) -> None:
     chains = chains_of((memory := laid(records)).placed(), memory)
+    rows, names, values = Cuts(memory.placed(), chains, memory).headers()
+    found = list(zip(rows.tolist(), names.to_pylist(), values.to_pylist(), strict=True))
     for i, record in enumerate(records):
-        assert not (chains.closed[i] and record.headers), "headers would be lost"
+        assert [pair for row, *pair in found if row == i] == ([list(pair) for pair in record.headers] if chains.told[i] else [])
         if chains.follows[i]:
             assert chains.moved[i] == record.moved
             assert not record.before, "it belongs to another batch"
 
 
-def test_records_of_a_batch_without_headers_are_one_chain() -> None:
-    records = [Written(b"value %d" % i, b"key", moved=i) for i in range(1000)]
+@pytest.mark.parametrize("headers", [(), ((b"penstock-row", b"x" * 40), (b"h", None))], ids=["without", "with headers"])
+def test_records_of_a_batch_are_one_chain(headers: Any) -> None:
+    records = [Written(b"value %d" % i, b"key", headers, moved=i) for i in range(1000)]
     chains = chains_of((memory := laid(records)).placed(), memory)
     assert list(chains.spans()) == [(0, 1000)]
-    assert chains.closed.all()
+    assert chains.told.all()
     assert chains.moved[1:].tolist() == list(range(1, 1000))
 
 
@@ -129,6 +133,6 @@ def test_whatever_lies_between_records_they_are_read_as_they_are(records: list[W
         if BASE + at % len(memory.data) not in inside:
             memory.data[at % len(memory.data)] = byte
     placed = memory.placed()
-    keys, values = arrays_of(placed, chains_of(placed, memory), memory)
-    assert keys.to_pylist() == [r.key for r in records]
-    assert values.to_pylist() == [r.value for r in records]
+    cuts = Cuts(placed, chains_of(placed, memory), memory)
+    assert cuts.keys().to_pylist() == [r.key for r in records]
+    assert cuts.values().to_pylist() == [r.value for r in records]

@@ -13,6 +13,7 @@ from penstock.errors import AlreadyThere, LogError, NotFound, OffsetGone, Pensto
 from penstock.log.kafka.settings import KafkaSettings
 
 PATIENCE = 60.0  # seconds without an answer after which the broker counts as away
+PROMPT = 5.0  # seconds for one request: one that went into a connection that broke is asked again
 _LOGGER = logging.getLogger("penstock.kafka")
 _LOGGER.addHandler(logging.NullHandler())
 _EXTRA = "Kafka's client is not installed"
@@ -108,7 +109,7 @@ def describe(settings: KafkaSettings, name: str) -> Described | None:
         found = insisted(
             settings,
             name,
-            lambda: admin(settings).describe_topics(kafka.TopicCollection([name]), request_timeout=PATIENCE)[name].result(PATIENCE),
+            lambda: admin(settings).describe_topics(kafka.TopicCollection([name]), request_timeout=PROMPT)[name].result(PATIENCE),
         )
     except NotFound:
         return None
@@ -140,7 +141,7 @@ def offsets(settings: KafkaSettings, name: str, partitions: list[int], *, commit
         asked = []
         for what in (spec.earliest(), spec.latest(), spec.max_timestamp()):
             wanted = {kafka.TopicPartition(name, p): what for p in partitions}
-            asked.append(admin(settings).list_offsets(wanted, isolation_level=level, request_timeout=PATIENCE))
+            asked.append(admin(settings).list_offsets(wanted, isolation_level=level, request_timeout=PROMPT))
         return [{tp.partition: future.result(PATIENCE) for tp, future in one.items()} for one in asked]
 
     first, last, newest = insisted(settings, name, ask)

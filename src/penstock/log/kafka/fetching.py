@@ -1,12 +1,13 @@
 """Records of one partition, many at a time, as arrays. This is the plain way: one Python object a record."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from penstock.log.kafka.client import library, told, translated
 from penstock.log.kafka.settings import KafkaSettings
@@ -34,6 +35,45 @@ READING: dict[str, Any] = {
 
 
 @dataclass(frozen=True)
+class Headers:
+    """The headers of many records, in the order of these: of which one each is, its name and its value."""
+
+    rows: Numbers
+    names: pa.Array  # binary
+    values: pa.Array  # binary, null where there is none
+
+    @staticmethod
+    def of(found: Mapping[int, Sequence[Header]]) -> "Headers":
+        rows = np.array([row for row in sorted(found) for _ in found[row]], np.int64)
+        pairs = [pair for row in sorted(found) for pair in found[row]]
+        names = pa.array([name.encode("utf-8", "surrogateescape") for name, _ in pairs], pa.binary())
+        return Headers(rows, names, pa.array([value for _, value in pairs], pa.binary()))
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def where(self, keep: npt.NDArray[np.bool_]) -> "Headers":
+        return Headers(self.rows[keep], self.names.filter(pa.array(keep)), self.values.filter(pa.array(keep)))
+
+    def between(self, start: int, stop: int) -> "Headers":
+        """Those of records [start, stop), which count from 0 then."""
+        found = self.where((self.rows >= start) & (self.rows < stop))
+        return Headers(found.rows - start, found.names, found.values)
+
+    def named(self, name: bytes) -> tuple[Numbers, pa.Array]:
+        """The records that have a header of this name, and its value; the last, if there are several."""
+        if not len(self):
+            return self.rows, self.values
+        found = self.where(pc.equal(self.names, name).to_numpy(zero_copy_only=False))
+        last = np.append(found.rows[1:] != found.rows[:-1], True)[: len(found)]
+        found = found if last.all() else found.where(last)
+        return found.rows, found.values
+
+
+NO_HEADERS = Headers.of({})
+
+
+@dataclass(frozen=True)
 class Fetched:
     """Some records in the order of their offsets."""
 
@@ -41,7 +81,7 @@ class Fetched:
     times: Numbers  # milliseconds
     keys: pa.Array  # binary
     values: pa.Array  # binary
-    headers: dict[int, Sequence[Header]] = field(default_factory=dict)  # of those that have any
+    headers: Headers = NO_HEADERS
     end: int = -1  # the partition was found to end here; -1: it goes on
 
     def __len__(self) -> int:
@@ -50,14 +90,13 @@ class Fetched:
     def slice(self, start: int, stop: int) -> "Fetched":
         if start == 0 and stop >= len(self):
             return self
-        headers = {i - start: found for i, found in self.headers.items() if start <= i < stop}
         count = stop - start
         return Fetched(
             self.offsets[start:stop],
             self.times[start:stop],
             self.keys.slice(start, count),
             self.values.slice(start, count),
-            headers,
+            self.headers.between(start, stop),
             self.end if stop >= len(self) else -1,
         )
 
@@ -122,7 +161,7 @@ class PlainFetcher:
             np.fromiter((m.timestamp()[1] for m in good), np.int64, len(good)),
             pa.array([m.key() for m in good], pa.binary()),
             pa.array([m.value() for m in good], pa.binary()),
-            headers,
+            Headers.of(headers),
             end,
         )
 

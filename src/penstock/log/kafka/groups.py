@@ -16,7 +16,7 @@ from penstock.log.groups.port import GroupState, Hand, MemberState, PartitionSta
 from penstock.log.groups.rules import lease_micros
 from penstock.log.holding import Held
 from penstock.log.kafka.catalog import INTERNAL
-from penstock.log.kafka.client import PATIENCE, admin, describe, insisted, library, told, translated
+from penstock.log.kafka.client import PATIENCE, PROMPT, admin, describe, insisted, library, told, translated
 from penstock.log.kafka.group_notes import Note, decoded
 from penstock.log.kafka.membership import KafkaMembership, Wish, made_again
 from penstock.log.kafka.settings import KafkaSettings
@@ -52,7 +52,7 @@ class KafkaGroups:
                 f"Kafka forgets groups only whole, and {group} reads {', '.join(sorted(topics))}", hint="leave the topic out"
             )
         self._refuse_members(group, topic)
-        self._asked(lambda: admin(self._settings).delete_consumer_groups([self._on_broker(group)], request_timeout=PATIENCE))
+        self._asked(lambda: admin(self._settings).delete_consumer_groups([self._on_broker(group)], request_timeout=PROMPT))
 
     def describe(self, group: str | None = None) -> list[GroupState]:
         names = self._names()
@@ -82,7 +82,7 @@ class KafkaGroups:
             for number, offset in offsets.items()
         ]
         wanted = kafka.ConsumerGroupTopicPartitions(self._on_broker(group), places)
-        done = self._asked(lambda: admin(self._settings).alter_consumer_group_offsets([wanted], request_timeout=PATIENCE))
+        done = self._asked(lambda: admin(self._settings).alter_consumer_group_offsets([wanted], request_timeout=PROMPT))
         for place in done.topic_partitions:
             if place.error is not None:
                 self._refuse_members(group, source.topic)
@@ -117,7 +117,7 @@ class KafkaGroups:
     def _names(self) -> list[str]:
         prefix = self._settings.prefix
         with translated(self._settings):
-            found = admin(self._settings).list_consumer_groups(request_timeout=PATIENCE).result(PATIENCE)
+            found = admin(self._settings).list_consumer_groups(request_timeout=PROMPT).result(PATIENCE)
         return [
             g.group_id.removeprefix(prefix) for g in found.valid if g.group_id.startswith(prefix) and self._offsets_at(g.group_id)
         ]
@@ -125,7 +125,7 @@ class KafkaGroups:
     def _members(self, group: str) -> list[Any]:
         asked = [self._on_broker(group)]
         try:
-            found = self._asked(lambda: admin(self._settings).describe_consumer_groups(asked, request_timeout=PATIENCE))
+            found = self._asked(lambda: admin(self._settings).describe_consumer_groups(asked, request_timeout=PROMPT))
         except NotFound:
             return []
         return sorted(found.members, key=lambda member: str(member.member_id))
@@ -137,7 +137,7 @@ class KafkaGroups:
     def _offsets_at(self, id: str) -> dict[str, dict[int, tuple[int, Note]]]:
         wanted = library().ConsumerGroupTopicPartitions(id)
         try:
-            places = self._asked(lambda: admin(self._settings).list_consumer_group_offsets([wanted], request_timeout=PATIENCE))
+            places = self._asked(lambda: admin(self._settings).list_consumer_group_offsets([wanted], request_timeout=PROMPT))
         except NotFound:
             return {}
         found: dict[str, dict[int, tuple[int, Note]]] = {}

@@ -8,7 +8,6 @@ the time of a batch and headers, is asked of the library, record by record.
 import ctypes
 import threading
 from collections import deque
-from collections.abc import Sequence
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -19,9 +18,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.errors import LogError
-from penstock.log.kafka.batches import Chains, Numbers, Placed, arrays_of, chains_of
+from penstock.log.kafka.batches import Chains, Cuts, Numbers, Placed, chains_of
 from penstock.log.kafka.client import PerProcess, away, library, told
-from penstock.log.kafka.fetching import READING, Fetched, Header
+from penstock.log.kafka.fetching import READING, Fetched, Header, Headers
 from penstock.log.kafka.settings import KafkaSettings
 
 _CONSUMER, _OK, _EOF = 1, 0, -191
@@ -189,13 +188,15 @@ class NativeFetcher:
         offsets = self._memory.words(structs, _OFFSET)
         self._next = max([self._next, end, *(offsets[-1:] + 1).tolist()])
         if not len(structs):
-            return Fetched(offsets, offsets, pa.array([], pa.binary()), pa.array([], pa.binary()), {}, end)
+            return Fetched(offsets, offsets, pa.array([], pa.binary()), pa.array([], pa.binary()), end=end)
         records = Placed(*(self._memory.words(structs, field) for field in (_VALUE, _VALUE_SIZE, _KEY, _KEY_SIZE)))
         chains = chains_of(records, self._memory)
-        headers: dict[int, Sequence[Header]] = {
-            i: found for i in np.flatnonzero(~chains.closed).tolist() if (found := self._headers(int(structs[i])))
-        }
-        return Fetched(offsets, self._times(structs, chains), *arrays_of(records, chains, self._memory), headers, end)
+        cuts = Cuts(records, chains, self._memory)
+        headers = _both(Headers(*cuts.headers()), self._asked(structs, ~chains.told))
+        return Fetched(offsets, self._times(structs, chains), cuts.keys(), cuts.values(), headers, end)
+
+    def _asked(self, structs: Pointers, which: npt.NDArray[np.bool_]) -> Headers:
+        return Headers.of({i: found for i in np.flatnonzero(which).tolist() if (found := self._headers(int(structs[i])))})
 
     def _times(self, structs: Pointers, chains: Chains) -> Numbers:
         """Milliseconds. The first two records of a chain are asked for; of the others the batch tells how far they lie apart."""
@@ -217,8 +218,18 @@ class NativeFetcher:
         name, value, size = ctypes.c_char_p(), ctypes.c_void_p(), ctypes.c_size_t()
         while self._lib.rd_kafka_header_get_all(found, len(out), *map(ctypes.byref, (name, value, size))) == _OK:
             data = None if value.value is None else ctypes.string_at(value.value, size.value)
-            out.append(((name.value or b"").decode(), data))
+            out.append(((name.value or b"").decode("utf-8", "surrogateescape"), data))
         return out
 
     def _failed(self, code: int) -> Exception:
         return told(self._settings, library().KafkaError(code), self._name)
+
+
+def _both(one: Headers, other: Headers) -> Headers:
+    """Headers of different records, in the order of these."""
+    if not len(one) or not len(other):
+        return one if len(one) else other
+    rows = np.concatenate([one.rows, other.rows])
+    order = np.argsort(rows, kind="stable")
+    names, values = pa.concat_arrays([one.names, other.names]), pa.concat_arrays([one.values, other.values])
+    return Headers(rows[order], names.take(pa.array(order)), values.take(pa.array(order)))

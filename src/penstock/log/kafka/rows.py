@@ -12,7 +12,7 @@ from penstock.core.schema import Schema
 from penstock.core.time import NEVER, micros
 from penstock.log.codec import Decoded, event_times
 from penstock.log.kafka.codecs import Codec
-from penstock.log.kafka.fetching import Fetched, Numbers
+from penstock.log.kafka.fetching import Fetched, Headers, Numbers
 from penstock.log.kafka.headers import deletes_in, marks_of, system_columns
 from penstock.log.port import APPENDED, BAD, KEY, OFFSET, OPS, RAW, VALUE, Chunk, Frame, TopicSpec
 from penstock.log.rows import SYSTEM
@@ -50,7 +50,8 @@ class Reading:
             keep = np.ones(len(found), bool)
             keep[list(marks)] = False
             places = np.cumsum(keep) - 1
-            headers = {int(places[i]): h for i, h in found.headers.items() if keep[i]}
+            headers = found.headers.where(keep[found.headers.rows])
+            headers = Headers(places[headers.rows], headers.names, headers.values)
             mask = pa.array(keep)
             found = Fetched(found.offsets[keep], found.times[keep], found.keys.filter(mask), found.values.filter(mask), headers)
         return _batch(self.spec, self.codec, found)

@@ -12,7 +12,7 @@ from penstock.log.decode import check_columns
 from penstock.log.kafka.catalog import Entry, catalog
 from penstock.log.kafka.client import describe, offsets
 from penstock.log.kafka.codecs import Codec, codec_of, raw_values
-from penstock.log.kafka.headers import row_headers, sender_of
+from penstock.log.kafka.headers import SENDER, row_headers, sender_of
 from penstock.log.kafka.reading import PIECE, read_range
 from penstock.log.kafka.rows import Reading
 from penstock.log.kafka.senders import senders
@@ -148,8 +148,8 @@ class KafkaTopic:
         """An old frame of a sender, by the stamps on the records themselves."""
         first, end = self._bounds(partition)
         for piece in read_range(self._settings, self._name, self.id, partition, first, end) if first < end else ():
-            for i, headers in piece.headers.items():
-                found = sender_of(headers)
+            for i, stamp in zip(*piece.headers.named(SENDER.encode()), strict=True):
+                found = sender_of(stamp.as_py())
                 if found and found[0][:3] == sender[:3]:
                     return blank(int(piece.offsets[i]), found[1])
         return None

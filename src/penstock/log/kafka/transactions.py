@@ -65,30 +65,27 @@ class KafkaTransactions:
     ) -> "Place":
         """Adds records, all of one append time (milliseconds; -1: now). first: headers of the first of them, before its own.
         The place of the first and of the last is known after `flush`; an error of any of them ends the whole transaction."""
-        place, last = Place(), len(values) - 1
-        stamp: dict[str, Any] = {"timestamp": time} if time >= 0 else {}
+        place, send, last = Place(), self._producer.produce, len(values) - 1
         records = zip(values, keys or repeat(None), headers or repeat(None), strict=False)
-        send = self._producer.produce
         for i, (value, key, own) in enumerate(records):
-            if 0 < i < last and not own:
-                try:
-                    send(topic, value, key, partition, **stamp)
-                except BufferError:
-                    self._wait(topic, value, key, partition, **stamp)
-                continue
-            told = {"on_delivery": place.take_last if i == last else place.take} if i in (0, last) else {}
-            named = [*(first if i == 0 else ()), *(own or ())]
-            self._wait(topic, value, key, partition, **stamp, **told, **({"headers": named} if named else {}))
+            told = place.take_last if i == last else place.take if i == 0 else None
+            named = [*first, *(own or ())] if i == 0 and first else own
+            record = (topic, value, key, partition, told, None, max(time, 0), named)
+            try:
+                send(*record)
+            except BufferError:
+                self._wait(record)
         return place
 
-    def _wait(self, *record: Any, **options: Any) -> None:
+    def _wait(self, record: tuple[Any, ...]) -> None:
         """Hands a record over, once there is room for it."""
         while True:
+            self._producer.poll(_FULL)
             try:
-                self._producer.produce(*record, **options)
+                self._producer.produce(*record)
                 return
             except BufferError:
-                self._producer.poll(_FULL)
+                continue
 
     def flush(self) -> None:
         """Returns once the broker has every record of the transaction so far."""
