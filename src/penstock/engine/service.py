@@ -3,6 +3,7 @@
 import sys
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -16,6 +17,7 @@ from penstock.engine.driver import Driver, Report, taken
 from penstock.engine.progress import Tally
 from penstock.engine.runtime import Runtime, log_of
 from penstock.engine.signals import stopped_by_signals
+from penstock.engine.tidying import tidied
 from penstock.errors import BadFlow, BadInput, NotFound
 from penstock.flow.graph import FlowGraph
 from penstock.flow.plan import Plan, Source
@@ -83,7 +85,8 @@ def serve(graphs: Sequence[FlowGraph], order: Order, show: Show | None = None) -
             for driver in drivers:
                 driver.start()
                 started.append(driver)
-            return _go(drivers, order, every, stop, show)
+            with tidied(runtime.log, show.say) if order.mode == "run" else nullcontext():
+                return _go(drivers, order, every, stop, show)
         finally:
             for driver in started:
                 driver.release()
