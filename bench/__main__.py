@@ -5,7 +5,10 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).parent
-SCRIPTS = ("log", "windows", "kinds", "joins", "tables", "lookup", "epochs", "state", "start", "cluster", "sizes")
+SCRIPTS = (
+    *("log", "log_places", "kafka", "windows", "kinds", "joins", "tables", "lookup"),
+    *("epochs", "state", "start", "cluster", "sizes"),
+)
 
 
 def main() -> None:

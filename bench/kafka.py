@@ -5,13 +5,17 @@ import os
 import re
 import subprocess
 import tempfile
+from argparse import Namespace
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 from events import events
+from kafka_flows import into_kafka, windows
 from measuring import Meter, median
 from report import Table, options, parsed, percent, publish, rate
+from sides import apart, is_side, run_side
 
 from penstock.core.schema import Schema
 from penstock.engine.java import find_java
@@ -168,6 +172,59 @@ def _connector(broker: KafkaBroker, name: str, rows: int, repeat: int) -> tuple[
     return first.seconds, found, foreign
 
 
+WAYS = {  # what a flow reads -> (in Kafka, form)
+    "the embedded log, typed": (False, "typed"),
+    "the embedded log, JSON in a raw topic": (False, "raw"),
+    "Kafka, JSON": (True, "typed"),
+}
+
+
+def measure_flows(place: Path, broker: KafkaBroker, given: Namespace) -> list[Table]:
+    """The same flow over both logs, each in a process of its own; then rows through Kafka, exactly once."""
+    epochs = [given.rows * 2, max(1_000, given.rows // 10)]
+    wish = {"rows": given.rows, "keys": 1_000, "epochs": epochs, "repeat": given.repeat, "warm": 3 if given.quick else 30}
+    found = {}
+    for what, (kafka, form) in WAYS.items():
+        log = f"{broker.url}?prefix=flows.&transaction_timeout=60" if kafka else ""
+        found[what] = apart(__file__, "windows", _room(place, form + log[:5]), wish | {"log": log, "form": form})
+    if len({tuple(one["sums"]) for one in found.values()}) > 1:
+        raise SystemExit("the flow gives other rows over another log")
+    flows = Table(
+        "Tumbling count and sum by a thousand keys into a view", "it reads", "rows an epoch", "rows/s",
+        "of JSON in a raw topic", "of typed", "CPU", "foreign",
+    )  # fmt: skip
+    for epoch in map(str, epochs):
+        typed, raw, _ = (found[what][epoch]["rate"] for what in WAYS)
+        for what in WAYS:
+            one = found[what][epoch]
+            shares = percent(one["rate"] / raw), percent(one["rate"] / typed)
+            flows.add(what, _rows(epoch, given.rows), rate(one["rate"]), *shares, f"{one['cpu']:.1f} s", percent(one["foreign"]))
+    return [flows, _through(place, broker, wish)]
+
+
+def _through(place: Path, broker: KafkaBroker, wish: dict[str, Any]) -> Table:
+    log = f"{broker.url}?prefix=through.&transaction_timeout=60"
+    found = apart(__file__, "into", _room(place, "into"), wish | {"log": log})
+    out = Table(
+        "Every row from one topic of Kafka into another, exactly once: JSON in, JSON out, four partitions", "rows an epoch",
+        "whole flow, rows/s", "the sink alone, rows/s", "CPU", "foreign",
+    )  # fmt: skip
+    for epoch, one in found.items():
+        shown = rate(one["rate"]), rate(one["delivered"]), f"{one['cpu']:.1f} s", percent(one["foreign"])
+        out.add(_rows(epoch, wish["rows"]), *shown)
+    return out
+
+
+def _rows(epoch: str, rows: int) -> str:
+    return f"{min(int(epoch), rows):,}"
+
+
+def _room(place: Path, name: str) -> Path:
+    room = place / name.replace(":", "")
+    room.mkdir()
+    return room
+
+
 def _counted(batches: object) -> object:
     for batch in batches:  # type: ignore[attr-defined]
         yield pa.record_batch({"n": pa.array([batch.num_rows])})
@@ -185,9 +242,10 @@ def main() -> None:
         tables = [
             measure_appends(log, broker, table, values, given.repeat),
             measure_reads(log, broker, table, values, given.repeat, not (given.no_connector or given.quick)),
+            *measure_flows(Path(place), broker, given),
         ]
     publish("kafka", tables, given.markdown)
 
 
 if __name__ == "__main__":
-    main()
+    run_side({"windows": windows, "into": into_kafka}) if is_side() else main()
