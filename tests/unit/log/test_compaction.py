@@ -57,6 +57,7 @@ def test_the_latest_row_of_every_key_is_kept_and_rows_without_a_key_are(seed: in
 
 @pytest.mark.parametrize("hashes", [1, 2, 5])
 def test_keys_whose_hashes_agree_are_not_taken_for_one(monkeypatch: pytest.MonkeyPatch, hashes: int) -> None:
+    monkeypatch.setattr(compaction, "SLICE_BYTES", 4_000)
     monkeypatch.setattr(compaction, "hash64", lambda columns, rows: hash64(columns, rows) % np.uint64(hashes))
     for seed in range(5):
         keys = random_keys(seed)
@@ -69,7 +70,7 @@ def test_memory_is_bounded_by_looking_at_a_slice_of_the_keys_at_a_time(monkeypat
     def together(found: list[compaction._Keyed]) -> compaction._Keyed:
         nonlocal largest
         keyed = real(found)
-        largest = max(largest, len(keyed.hashes))
+        largest = max(largest, len(keyed.places))
         return keyed
 
     monkeypatch.setattr(compaction, "SLICE_BYTES", 4_000)

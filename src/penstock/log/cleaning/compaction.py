@@ -1,7 +1,7 @@
 """Which rows of a partition are the latest of their key.
 
-Keys are told apart by a hash first, and where hashes agree by their bytes. They are looked at in slices by hash, each about
-SLICE_BYTES large, so that the memory this takes is that of a slice, and a bit a row, however large the partition is.
+Keys are told apart by their bytes. They are looked at in slices by hash, each about SLICE_BYTES large, so that the memory this
+takes is that of a slice, and a bit a row, however large the partition is.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -12,13 +12,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.core.hashing import Hashes, hash64
+from penstock.core.hashing import hash64
 from penstock.log.port import KEY, Chunk
 from penstock.log.rows import deletes_of
 
 SLICE_BYTES = 256 << 20
-_BESIDE = 48  # bytes a row beside its key: hash, place, offset, order
-_HASHED = 1 << 16  # rows whose keys are hashed at once
+_BESIDE = 48  # bytes a row beside its key: place, offset, number
+_HASHED = 1 << 16  # rows whose keys are taken at once
 
 Numbers = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -48,7 +48,6 @@ class _Keyed:
     """Rows of one slice."""
 
     keys: pa.Array
-    hashes: Hashes
     places: Numbers
     offsets: Numbers
     deletes: Mask
@@ -101,15 +100,16 @@ def _taken(chunks: Iterator[Chunk], number: int, slices: int, raw: bool) -> tupl
 def _of_slice(held: Sequence[tuple[Chunk, int]], number: int, slices: int, raw: bool) -> _Keyed:
     """Many chunks at once: most have few rows."""
     keys = _one([chunk.rows.column(KEY) for chunk, _ in held])
-    hashes = hash64([keys], len(keys))
     places = np.concatenate([np.arange(place, place + chunk.frame.count) for chunk, place in held])
     offsets = np.concatenate([chunk.offsets for chunk, _ in held])
     gone = [deletes_of(chunk.rows, raw) for chunk, _ in held]
     deletes = np.concatenate([np.zeros(c.frame.count, np.bool_) if g is None else g for g, (c, _) in zip(gone, held, strict=True)])
     if slices == 1 and not keys.null_count:
-        return _Keyed(keys, hashes, places, offsets, deletes)
-    mine = np.asarray(keys.is_valid().to_numpy(zero_copy_only=False)) & (hashes % np.uint64(slices) == number)
-    return _Keyed(keys.filter(pa.array(mine)), hashes[mine], places[mine], offsets[mine], deletes[mine])
+        return _Keyed(keys, places, offsets, deletes)
+    mine = np.asarray(keys.is_valid().to_numpy(zero_copy_only=False))
+    if slices > 1:
+        mine &= hash64([keys], len(keys)) % np.uint64(slices) == number
+    return _Keyed(keys.filter(pa.array(mine)), places[mine], offsets[mine], deletes[mine])
 
 
 def _one(keys: Sequence[pa.Array]) -> pa.Array:
@@ -117,40 +117,21 @@ def _one(keys: Sequence[pa.Array]) -> pa.Array:
 
 
 def _together(found: Sequence[_Keyed]) -> _Keyed:
-    numbers = [np.concatenate([getattr(k, name) for k in found]) for name in ("hashes", "places", "offsets", "deletes")]
+    numbers = [np.concatenate([getattr(k, name) for k in found]) for name in ("places", "offsets", "deletes")]
     return _Keyed(_one([k.keys for k in found]), *numbers)
 
 
 def _superseded(keyed: _Keyed, found: Latest) -> Numbers:
     """Drops the rows that a later one of their key follows. The others, as places in `keyed`."""
-    if not len(keyed.hashes):
-        return np.empty(0, np.int64)
-    order = np.argsort(keyed.hashes, kind="stable")
-    hashes = keyed.hashes[order]
-    ends = np.flatnonzero(np.append(hashes[1:] != hashes[:-1], True))
-    last = np.repeat(ends, np.diff(ends, prepend=-1))  # of every row: the last one of its hash
-    earlier = np.flatnonzero(last != np.arange(len(order)))
-    same = pc.equal(keyed.keys.take(pa.array(order[earlier])), keyed.keys.take(pa.array(order[last[earlier]])))
-    same = np.asarray(same.to_numpy(zero_copy_only=False), np.bool_)
-    dropped = np.zeros(len(order), np.bool_)
-    dropped[earlier[same]] = True
-    for rows in _collisions(earlier[~same], last):
-        dropped[_older(keyed, order, rows)] = True
-    found.drop(keyed.places[order[dropped]])
-    return np.asarray(order[~dropped])
+    numbers = _numbered(keyed.keys)
+    rows = np.arange(len(numbers))
+    last = np.zeros(int(numbers.max(initial=-1)) + 1, np.int64)
+    last[numbers] = rows  # rows are in the order of their offsets, and of several the last one stays
+    kept = last[numbers] == rows
+    found.drop(keyed.places[~kept])
+    return np.flatnonzero(kept)
 
 
-def _collisions(strangers: Numbers, last: Numbers) -> list[Numbers]:
-    """The rows of each hash that two keys share, but for those that are dropped already: rare, and looked at one by one."""
-    return [strangers[last[strangers] == end] for end in np.unique(last[strangers])]
-
-
-def _older(keyed: _Keyed, order: Numbers, rows: Numbers) -> list[int]:
-    newest: dict[bytes, int] = {}
-    older = []
-    for row in rows.tolist():  # in the order of their offsets
-        key = keyed.keys[int(order[row])].as_py()
-        if key in newest:
-            older.append(newest[key])
-        newest[key] = row
-    return older
+def _numbered(keys: pa.Array) -> Numbers:
+    """A number for each key: equal keys have the same, by their bytes."""
+    return np.asarray(pc.dictionary_encode(keys).indices.to_numpy(), np.int64)
