@@ -76,11 +76,13 @@ def ask(context: Any, home: Path, log: Log, say: Say) -> None:
     finally:
         shutil.rmtree(meeting, ignore_errors=True)
     found = {answer.where: answer for answer in told}
-    wrong = problems(found.values(), home) or _without_log(context, tasks, log)
+    here = versions_here(LIBRARIES)
+    other = differences(found.values(), {"penstock": here["penstock"]})
+    wrong = problems(found.values(), home) or other or _without_log(context, tasks, log)
     if wrong:
         raise EngineError("executors cannot run this flow", *wrong, hint=_advice(found.values()))
     say(f"{_count(len(found))} of {context.master}, {context.defaultParallelism} tasks at a time")
-    for line in differences(found.values(), versions_here(LIBRARIES)):
+    for line in differences(found.values(), here):
         say(line)
 
 

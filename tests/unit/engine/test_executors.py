@@ -37,6 +37,7 @@ def test_each_thing_that_is_missing_has_a_line_that_says_where() -> None:
 def test_another_version_on_an_executor_is_told_and_the_same_is_not() -> None:
     found = [Found("w1 executor 0", {"polars": "2.0.0", "numpy": "2.4.6"}, {}, "")]
     assert differences(found, {"polars": "2.1.0", "numpy": "2.4.6"}) == ["w1 executor 0 has polars 2.0.0, here it is 2.1.0"]
+    assert differences(found, {"penstock": "0.1.0"}) == []
 
 
 @pytest.mark.parametrize(
