@@ -180,6 +180,7 @@ def produce(
     "--from", "start", default="earliest", metavar="WHERE", help="earliest (default), latest, an offset, or an event time."
 )
 @click.option("--to", "stop", metavar="WHERE", help="Up to there, exclusive; by default what is there now.")
+@click.option("--last", type=click.IntRange(min=1), metavar="N", help="The last N rows of each partition.")
 @click.option("--max", "most", type=click.IntRange(min=1), metavar="N", help="At most N rows.")
 @click.option("--follow", is_flag=True, help="Go on with rows as they come, until Ctrl-C.")
 @click.option("--where", metavar="SQL", help='Only rows for which this holds, e.g. "amount > 100".')
@@ -193,6 +194,7 @@ def consume(name: str, output: str | None, meta: bool | None, **order: Any) -> N
 
     \b
     penstock topic consume orders --max 10
+    penstock topic consume orders --last 10 --follow
     penstock topic consume orders --from 2024-01-15T10:00:00Z --where "amount > 100 and user_id = 7"
     penstock topic consume orders --follow --output jsonl | jq .
     """

@@ -17,7 +17,19 @@ from penstock.cli.topic_rows import META, Rows, as_object, parsed, rows_of
 from penstock.cli.topic_where import Condition
 from penstock.core.time import instant
 from penstock.errors import BadInput, BadTime
-from penstock.log.consumer import APPEND_TIME, HEADERS_OUT, KEY_OUT, OFFSET, OP_OUT, PARTITION, TIME_OUT, Where, output_names, read
+from penstock.log.consumer import (
+    APPEND_TIME,
+    HEADERS_OUT,
+    KEY_OUT,
+    OFFSET,
+    OP_OUT,
+    PARTITION,
+    TIME_OUT,
+    Where,
+    last_rows,
+    output_names,
+    read,
+)
 from penstock.log.deletes import delete_line
 from penstock.log.port import KEY, Topic, TopicSpec
 from penstock.log.text import encode_json, json_values
@@ -36,6 +48,7 @@ class Order:
     follow: bool = False
     where: str | None = None
     partition: int | None = None
+    last: int | None = None
 
 
 def place(text: str, option: str) -> Where:
@@ -51,10 +64,18 @@ def place(text: str, option: str) -> Where:
         raise BadInput(f"{option} {text!r} is no place in a topic", hint=hint) from None
 
 
+def _start(topic: Topic, order: Order) -> Where:
+    if order.last is None:
+        return place(order.start, "--from")
+    if order.start != "earliest":
+        raise BadInput("--last and --from exclude each other", hint="--last 10 begins ten rows before the end of each partition")
+    return last_rows(topic, order.last, None if order.partition is None else [order.partition])
+
+
 def chosen_rows(topic: Topic, order: Order) -> Iterator[Rows]:
     """The rows asked for, those of a frame at a time."""
     choose = _Choice(topic.spec, order.where) if order.where else None
-    start, stop = place(order.start, "--from"), place(order.stop, "--to") if order.stop else None if order.follow else "latest"
+    start, stop = _start(topic, order), place(order.stop, "--to") if order.stop else None if order.follow else "latest"
     partitions = None if order.partition is None else [order.partition]
     left = order.most
     for table in read(topic, partitions=partitions, start=start, stop=stop, follow=order.follow):

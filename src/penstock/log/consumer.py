@@ -78,6 +78,26 @@ def read(
             time.sleep(POLL)
 
 
+def last_rows(topic: Topic, rows: int, partitions: Sequence[int] | None = None) -> dict[int, int]:
+    """Where the last rows of each partition begin: a `start` for `read`. Looks back in growing steps, for offsets may have gaps."""
+    ends = topic.ends()
+    return {number: _last(topic, number, ends[number], rows) for number in (ends if partitions is None else partitions)}
+
+
+def _last(topic: Topic, number: int, end: End, rows: int) -> int:
+    reach = rows
+    while True:
+        start = max(end.first, end.next - reach)
+        found = [chunk.offsets for chunk in topic.read(number, start, end.next, [])]
+        offsets = np.concatenate([np.empty(0, np.int64), *found])
+        offsets = offsets[(offsets >= start) & (offsets < end.next)]
+        if len(offsets) >= rows:
+            return int(offsets[-rows])
+        if start == end.first:
+            return start
+        reach *= 16
+
+
 def records(topic: Topic, **options: Any) -> Iterator[Record]:
     """The same, a record at a time; takes what `read` takes, but no columns."""
     for table in read(topic, **options):

@@ -5,9 +5,13 @@ import io
 import json
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
+from penstock.log.consumer import last_rows
+from penstock.log.memory import MemoryLog
 from penstock.log.open import open_log
+from penstock.log.port import KEY, VALUE, TopicSpec
 from penstock.log.producer import Producer
 
 from .test_topic import ORDERS, Call, call, lines, order, topic
@@ -141,3 +145,23 @@ def test_keys_and_headers_are_shown_as_text(call: Call) -> None:
     assert call("consume", "t").out == '{"a":1}\n'
     assert "base64" in call("consume", "t", "--output", "table").out
     assert open_log().topics() == ["t"]
+
+
+def test_the_last_rows_are_found_from_the_end(orders: Call) -> None:
+    assert users(orders, "--last", "3") == [7, 8, 9]
+    assert users(orders, "--last", "3", "--max", "1") == [7]
+    assert users(orders, "--last", "100") == list(range(10))
+    assert orders("consume", "orders", "--last", "3", "--from", "1").code == 2
+
+
+def test_the_last_rows_are_found_where_most_of_what_lies_before_them_was_compacted_away() -> None:
+    log = MemoryLog()
+    topic = log.create(TopicSpec("t", 2, compact=True))
+    for n in range(40):
+        keys = pa.array([b"same" if 2 < n < 37 else b"%d" % n])
+        topic.append(0, pa.record_batch({VALUE: pa.array([b"%d" % n]), KEY: keys}))
+    log.clean("t")
+    assert [int(o) for chunk in topic.read(0) for o in chunk.offsets] == [0, 1, 2, 36, 37, 38, 39]
+    assert last_rows(topic, 3) == {0: 37, 1: 0}
+    assert last_rows(topic, 5, [0]) == {0: 2}
+    assert last_rows(topic, 100, [0]) == {0: 0}
