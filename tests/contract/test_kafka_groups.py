@@ -3,6 +3,7 @@
 import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -53,7 +54,7 @@ class TestKafkaGroups(GroupsContract):
         return self.source(source.topic, source.partitions)
 
     def grown(self, source: Source, partitions: int) -> Source:
-        self.log.add_partitions(source.topic, partitions)
+        self.log.alter(replace(self.log.topic(source.topic).spec, partitions=partitions))
         return source._replace(partitions=partitions)
 
     def check_asked(self, held: Standing, empty: Standing) -> None:

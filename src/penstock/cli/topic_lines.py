@@ -108,7 +108,9 @@ def _reader(stream: BinaryIO) -> tuple[Callable[[], bytes], Callable[[float], bo
         number = stream.fileno()
     except OSError:  # a stream that lives in memory never waits
         return lambda: stream.read(READ), lambda seconds: True
-    return lambda: os.read(number, READ), lambda seconds: bool(select.select([number], [], [], seconds)[0])
+    poll = select.poll()  # not select.select, which knows the first 1,024 descriptors of a process only
+    poll.register(number, select.POLLIN)
+    return lambda: os.read(number, READ), lambda seconds: bool(poll.poll(seconds * 1000))
 
 
 def lines_from_socket(server: socket.socket, how: Batching) -> Iterator[Batch]:

@@ -11,6 +11,7 @@ import struct
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -276,3 +277,15 @@ def test_batches_have_no_more_lines_than_asked_for(tmp_path: Path) -> None:
     assert [len(b.lines) for b in batches] == [10, 10, 5]
     assert [b.places[0] for b in batches] == [1, 11, 21]
     assert sum(b.size for b in batches) == 50
+
+
+def test_a_process_with_many_open_files_can_still_read_lines(tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        for _ in range(1_100):
+            stack.enter_context(open(os.devnull, "rb"))
+        path = tmp_path / "lines"
+        path.write_bytes(b"one\ntwo\n")
+        with path.open("rb") as file:
+            assert file.fileno() > 1_024
+            batches = list(lines_of(file, Batching(10, 1_000, lambda: False)))
+    assert [line for batch in batches for line in batch.lines] == [b"one", b"two"]

@@ -99,7 +99,7 @@ def admin(settings: KafkaSettings) -> Any:
         return library().admin.AdminClient(settings.client())
 
     with translated(settings):
-        return _ADMINS.get(settings, make)
+        return _ADMINS.get(settings.connection, make)
 
 
 def describe(settings: KafkaSettings, name: str) -> Described | None:
@@ -156,7 +156,7 @@ def produce_one(settings: KafkaSettings, name: str, partition: int, value: bytes
         done.append((error, -1 if error else message.offset()))
 
     with translated(settings, name):
-        producer = _PRODUCERS.get(settings, lambda: new_producer(settings, _SINGLE))
+        producer = _PRODUCERS.get(settings.connection, lambda: new_producer(settings, _SINGLE))
         producer.produce(name, value, key, partition, on_delivery=told_of, **more)
         if producer.flush(PATIENCE) or not done:
             raise away(settings, "whether the record is in the log is not known")

@@ -136,7 +136,7 @@ class NativeFetcher:
 
     def __init__(self, settings: KafkaSettings, name: str, partition: int) -> None:
         self._settings, self._name, self._partition = settings, name, partition
-        self._client = client = _CLIENTS.get(settings, lambda: _Client(settings))
+        self._client = client = _CLIENTS.get(settings.connection, lambda: _Client(settings))
         if not client.take((name, partition)):
             raise Taken
         self._lib, self._memory, self._topic = client.lib, client.memory, client.topic(name)

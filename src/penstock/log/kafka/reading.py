@@ -74,7 +74,7 @@ _OPEN = PerProcess()
 
 def read_range(settings: KafkaSettings, name: str, id: str, partition: int, start: int, stop: int) -> Iterator[Fetched]:
     """The committed records of [start, stop) of a partition of the topic with this id."""
-    key = (settings, name, id, partition)
+    key = (settings.connection, name, id, partition)
     reader = _OPEN.take(key) or PartitionReader(settings, name, partition)
     try:
         yield from reader.pieces(start, stop)

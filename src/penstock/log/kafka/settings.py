@@ -96,6 +96,11 @@ class KafkaSettings:
         """Milliseconds after which the broker gives up a transaction whose producer is silent."""
         return int(self.get("transaction_timeout") or 20) * 1000
 
+    @property
+    def connection(self) -> "KafkaSettings":
+        """What a client of the broker is opened with: programs with other names for their topics share it."""
+        return KafkaSettings(self.servers, tuple((name, value) for name, value in self.options if name in _CLIENT))
+
     def with_options(self, **options: str) -> "KafkaSettings":
         return replace(self, options=tuple(sorted(_checked(dict(self.options) | options).items())))
 
