@@ -17,7 +17,7 @@ from penstock.testing.kafka_broker import KafkaBroker
 
 HERE = Path(__file__).parent
 SALES = [(7, "10:00", 2, 35.0), (7, "10:02", 1, 5.0), (8, "10:01", 1, 30.0), (8, "10:02", 1, 2.5), (9, "10:02", 1, 4.0)]
-KILLS = ("before_decide@1", "topic.begun@1", "topic.appended@1", "after_decide@1")
+KILLS = ("before_decide@1", "topic.appended@1")
 
 
 def shown(rows: list[dict[str, Any]]) -> list[tuple[Any, ...]]:

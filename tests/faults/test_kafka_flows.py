@@ -78,7 +78,7 @@ def own_broker(tmp_path_factory: pytest.TempPathFactory, kafka_broker: KafkaBrok
 def test_a_broker_that_is_killed_in_the_middle_of_an_epoch_and_comes_back_costs_no_row(
     tmp_path: Path, own_broker: KafkaBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("PENSTOCK_LOG", own_broker.url)
+    monkeypatch.setenv("PENSTOCK_LOG", f"{own_broker.url}?transaction_timeout={TIME_OUT}")
     given = make_input()
     fill(tmp_path, given)
     runtime, stop = SparkFree(tmp_path), threading.Event()

@@ -238,6 +238,7 @@ def test_offsets_that_go_while_they_are_read_stop_the_reader(log: KafkaLog, monk
     monkeypatch.setattr(reading, "PIECE", 10)
     monkeypatch.setitem(fetching.READING, "queued.min.messages", 1)
     monkeypatch.setitem(fetching.READING, "fetch.message.max.bytes", 1000)
+    log = KafkaLog(log.settings.with_options(client_id="reads-little-at-a-time"))  # another client, opened with these
     topic = log.create(TopicSpec("orders", schema=SCHEMA))
     for start in range(0, 2_000, 500):
         topic.append(0, typed(list(range(start, start + 500))))

@@ -38,7 +38,7 @@ def law_holds(name: str, seeds: range, engine: OverEngine) -> None:
 @pytest.mark.parametrize("headers", [True, False], ids=["own-time", "other-time"])
 @pytest.mark.parametrize("name", PLANS)
 def test_the_engine_gives_what_the_specification_says(name: str, headers: bool) -> None:
-    law_holds(name, range(FIRST, FIRST + 12), OverEngine(headers))
+    law_holds(name, range(FIRST, FIRST + 9), OverEngine(headers))
 
 
 @pytest.mark.parametrize("headers", [True, False], ids=["own-time", "other-time"])
@@ -50,7 +50,7 @@ def test_the_engine_gives_it_where_time_follows_the_clock(name: str, delay: int,
 
 @pytest.mark.parametrize("name", PLANS)
 def test_the_engine_gives_it_over_a_log_without_headers_and_with_gaps(name: str) -> None:
-    law_holds(name, range(FIRST, FIRST + 8), OverEngine(blind=True))
+    law_holds(name, range(FIRST, FIRST + 6), OverEngine(blind=True))
 
 
 @pytest.mark.parametrize("name", ["tumbling", "join-full", "late-window", "where-topic-window"])
@@ -64,7 +64,9 @@ def test_a_partition_first_seen_gets_its_mark_although_nothing_else_happens() ->
 
 @pytest.mark.long
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("headers", [True, False], ids=["own-time", "other-time"])
+@pytest.mark.parametrize(
+    "engine", [OverEngine(True), OverEngine(False), OverEngine(blind=True)], ids=["own-time", "other-time", "blind"]
+)
 @pytest.mark.parametrize("name", PLANS)
-def test_the_engine_gives_it_over_many_more_cases(name: str, headers: bool) -> None:
-    law_holds(name, range(FIRST + 1_000, FIRST + 1_150), OverEngine(headers))
+def test_the_engine_gives_it_over_many_more_cases(name: str, engine: OverEngine) -> None:
+    law_holds(name, range(FIRST + 1_000, FIRST + 1_150), engine)

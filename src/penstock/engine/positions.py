@@ -14,7 +14,7 @@ from penstock.log.port import Log
 EVERY = 1.0  # seconds between two notes: each is a durable write, and an older one only makes retention wait longer
 
 
-LONGEST = 5.0  # seconds that the end of a run waits for its last note
+LONGEST = 2.0  # seconds that the end of a run waits for its last note
 
 
 class Positions:
@@ -32,7 +32,7 @@ class Positions:
     def tell(self, program: Program, decision: Decision, now: bool = False) -> None:
         moment = time.monotonic()
         if now:
-            self.settle()
+            self.settle()  # a note that does not come to its end is not followed by another
         elif moment - self._told < self._every:
             return
         if self._noting is None or not self._noting.is_alive():

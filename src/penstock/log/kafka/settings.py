@@ -106,7 +106,7 @@ class KafkaSettings:
 
     def client(self, **more: Any) -> dict[str, Any]:
         """The client's own options, secrets filled in: for the client alone, never to be shown or stored."""
-        found: dict[str, Any] = {"bootstrap.servers": ",".join(self.servers), "log_level": 2}
+        found: dict[str, Any] = {"bootstrap.servers": ",".join(self.servers), "log_level": 2, "reconnect.backoff.max.ms": 1_000}
         for name, value in self.options:
             if name in _CLIENT:
                 value = secret(value, name) if name in _SECRETS else value
