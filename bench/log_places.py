@@ -6,6 +6,7 @@ import sqlite3
 import tempfile
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -63,11 +64,30 @@ def written(directory: Path, writers: int, rows: int, name: str) -> float:
     return each * writers / took
 
 
+def written_by_threads(directory: Path, writers: int, rows: int, name: str) -> float:
+    """Rows a second of so many threads of one process, one partition."""
+    topic = FileLog(LocalStorage(str(directory / "log"))).create(TopicSpec(name, 1, Schema(events(1, 1).schema), time="ts"))
+    batch = events(_BATCH, 1_000).combine_chunks().to_batches()[0]
+    each = max(rows // writers // _BATCH, 1)
+    with ThreadPoolExecutor(writers) as pool:
+        started = time.perf_counter()
+        list(pool.map(lambda _: [topic.append(0, batch) for _ in range(each)], range(writers)))
+        took = time.perf_counter() - started
+    if topic.ends()[0].next != each * writers * _BATCH:
+        raise SystemExit("rows are missing")
+    return each * writers * _BATCH / took
+
+
 def measure_writers(directory: Path, rows: int, repeat: int) -> Table:
-    out = Table(f"Durable appends of {_BATCH:,} rows to one partition, by processes", "writers", "rows/s", "of one writer")
-    runs = [(written(directory, 1, rows, f"one{n}"), written(directory, _WRITERS, rows, f"ten{n}")) for n in range(repeat)]
-    out.add("1", rate(median(one for one, _ in runs)), "100 %")
-    out.add(str(_WRITERS), rate(median(ten for _, ten in runs)), percent(median(ten / one for one, ten in runs)))
+    out = Table(f"Durable appends of {_BATCH:,} rows to one partition", "writers", "rows/s", "of one writer")
+    ways = {
+        "1 process": lambda n: written(directory, 1, rows, f"one{n}"),
+        f"{_WRITERS} processes": lambda n: written(directory, _WRITERS, rows, f"ten{n}"),
+        f"{_WRITERS} threads of one": lambda n: written_by_threads(directory, _WRITERS, rows, f"threads{n}"),
+    }
+    runs = [{way: measure(n) for way, measure in ways.items()} for n in range(repeat)]
+    for way in ways:
+        out.add(way, rate(median(run[way] for run in runs)), percent(median(run[way] / run["1 process"] for run in runs)))
     return out
 
 
@@ -206,7 +226,7 @@ def main() -> None:
         directory = Path(name)
         few = given.rows // 4
         tables = [
-            measure_writers(directory, few, given.repeat),
+            measure_writers(directory, given.rows, given.repeat),
             measure_yardsticks(directory, few, given.repeat),
             measure_places(directory, given.repeat, 50 if given.quick else _SEGMENTS),
             measure_cleaning(directory, given.rows, given.repeat),

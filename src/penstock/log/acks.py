@@ -34,6 +34,9 @@ class State(IntEnum):
     POINT = 3  # no acknowledgement: `next` is the greatest event time before the byte `length`
 
 
+_STATES = {int(state): state for state in State}
+
+
 class Ack(NamedTuple):
     state: State
     length: int  # bytes of the segment that are acknowledged
@@ -92,8 +95,8 @@ def _sampled(data: pa.Buffer, records: npt.NDArray[np.void], known: npt.NDArray[
 
 def _whole(data: pa.Buffer, at: int) -> Ack | None:
     crc, state, length, next_offset = _RECORD.unpack_from(data, at * RECORD)
-    if crc == crc32c(memoryview(data)[at * RECORD + 4 : (at + 1) * RECORD]) and state in iter(State) and length >= 0:
-        return Ack(State(state), length, next_offset)
+    if crc == crc32c(memoryview(data)[at * RECORD + 4 : (at + 1) * RECORD]) and state in _STATES and length >= 0:
+        return Ack(_STATES[state], length, next_offset)
     return None
 
 

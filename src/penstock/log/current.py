@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from penstock.errors import NotFound, PenstockError
 from penstock.log.acks import POINTS_APART, RECORD, Ack, State, encode_ack, last_ack, open_acks
-from penstock.log.frame import SegmentHeader, encode_segment, stored_frame
+from penstock.log.frame import SegmentHeader, encode_segment, glance, stored_frame
 from penstock.log.listing import look
 from penstock.log.place import Place, SegmentName
 from penstock.log.port import Frame, Sender
@@ -37,11 +37,6 @@ class Current:
     point: int = 0  # bytes of the last point of the index
     begin: SegmentHeader | None = None  # the header of a new segment, to be written with its first frame
 
-    @property
-    def untouched(self) -> bool:
-        """Whether nobody wrote since we did."""
-        return self.acks.size == self.acks_size and self.log.size == self.length
-
     def close(self) -> None:
         self.log.close()
         self.acks.close()
@@ -58,7 +53,7 @@ class SegmentKeeper:
     def current(self) -> Current:
         """The segment that the next frame goes to."""
         current = self._current
-        if current and not current.untouched and not self._caught_up(current):
+        if current and not self._caught_up(current):
             self.drop()
             current = None
         if current is None:
@@ -107,18 +102,24 @@ class SegmentKeeper:
 
     def _caught_up(self, current: Current) -> bool:
         """Takes in what other processes appended to the same segment; False if there is more to it."""
-        size = current.acks.size
+        size, written = current.acks.size, current.log.size
+        if size == current.acks_size and written == current.length:
+            return True
         ack = last_ack(pa.py_buffer(current.acks.read(size - RECORD, RECORD))) if size >= RECORD and not size % RECORD else None
-        if ack is None or ack.state != State.OPEN or ack.length != current.log.size or ack.length < current.length:
+        if ack is None or ack.state != State.OPEN or ack.length != written or written < current.length:
             return False
         data = memoryview(current.log.read(current.length, ack.length - current.length))  # what others wrote, and no more
         found = scan(data, 0, len(data), current.tail.next, bodies_from=len(data))
         if found.why or current.length + found.at != ack.length:
             return False
+        greatest = current.tail.greatest
         for at in found.positions:
-            frame = stored_frame(data, at, 0).frame
-            current.producers.remember(frame)
-            current.tail = current.tail.after(frame)
+            time, named = glance(data, at)
+            greatest = max(greatest, time)
+            if named:
+                current.producers.remember(stored_frame(data, at, 0).frame)
+        if found.positions:
+            current.tail = replace(current.tail.after(stored_frame(data, found.positions[-1], 0).frame), greatest=greatest)
         current.length, current.acks_size = ack.length, size
         return True
 

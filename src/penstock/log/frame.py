@@ -30,6 +30,8 @@ _MESSAGE = 8  # bytes before an Arrow message: a sign that one follows, and the 
 _HEADER = struct.Struct("<4sIHHIqqqqqqqqqqqqIIq")
 HEADER = _HEADER.size
 _LAST = struct.Struct("<q")  # the last field of a header
+_NAMED, _NAMED_AT = struct.Struct("<H"), struct.calcsize("<4sIH")
+_GREATEST, _GREATEST_AT = struct.Struct("<q"), struct.calcsize("<4sIHHIqqqqq")
 _START = struct.Struct("<4sIHHIqqq")  # the first fields of a header, enough to go to the next one
 # magic, crc | version, partition, topic id, serial, base, serial and length of the segment before, append time, time, mark before;
 # since version 2: greatest event time before, number of the cleaning that wrote it
@@ -149,6 +151,11 @@ def frame_start(data: memoryview, at: int, limit: int) -> tuple[int, int, int]:
     if at + length > limit:
         raise Bad("it ends inside its rows")
     return length, base, count + _LAST.unpack_from(data, at + HEADER - 8)[0] if version == REWRITTEN else count
+
+
+def glance(data: memoryview, at: int) -> tuple[int, bool]:
+    """The greatest event time of a frame that `frame_start` has checked, and whether it names its sender: cheaper than all of it."""
+    return _GREATEST.unpack_from(data, at + _GREATEST_AT)[0], bool(_NAMED.unpack_from(data, at + _NAMED_AT)[0])
 
 
 def stored_frame(data: memoryview, at: int, segment: int) -> Stored:

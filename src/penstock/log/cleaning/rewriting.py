@@ -59,7 +59,7 @@ class Rewriter:
         self._spec, self._version = spec, version
         self._before = tail  # before the frame that is being made
         self.tail = tail  # behind all that was taken
-        self._stage, self._pending = _Stage(), list[Rows]()
+        self._stage, self._pending, self._bytes = _Stage(), list[Rows](), 0
         self._kind = set[str]()  # which of the columns that are not mixed there are
         self.rows = 0  # in the frames made so far
 
@@ -86,8 +86,7 @@ class Rewriter:
         self.tail = Tail(end, self.tail.appended, self.tail.time, self.tail.mark, self.tail.greatest)
 
     def _full(self) -> bool:
-        pending = self._pending
-        return sum(len(p.offsets) for p in pending) >= MOST_ROWS or sum(p.table.nbytes for p in pending) >= MOST_BYTES
+        return self._bytes >= MOST_BYTES or sum(len(p.offsets) for p in self._pending) >= MOST_ROWS
 
     def _reduce(self) -> None:
         """Leaves out the rows that are not kept; what later rows have to know of them stands beside those."""
@@ -107,6 +106,7 @@ class Rewriter:
             rows = Rows(table.filter(pa.array(keep)), offsets[keep], appended[keep], times[keep], before[keep])
         if len(rows.offsets):
             self._pending.append(rows)
+            self._bytes += rows.table.nbytes
 
     def _made(self) -> Iterator[bytes]:
         """The frame of all that was taken since the last one; none if there is neither row nor mark."""
@@ -121,7 +121,7 @@ class Rewriter:
             )
         else:
             return
-        self._before, self._pending = self.tail, []
+        self._before, self._pending, self._bytes = self.tail, [], 0
 
     def _frame(self, rows: Rows, mark: int) -> bytes:
         base, count = self._before.next, len(rows.offsets)
