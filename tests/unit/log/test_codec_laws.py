@@ -43,7 +43,7 @@ alike = st.one_of(
 )
 
 
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=400, deadline=None)
 @given(st.sampled_from(TYPES), st.one_of(alike, st.lists(python_scalars, max_size=6)))
 def test_a_whole_column_gives_what_each_of_its_values_gives(ddl: str, values: list[Any]) -> None:
     f = Schema.of(f"a {ddl}").arrow.field("a")
@@ -56,7 +56,7 @@ def test_a_whole_column_gives_what_each_of_its_values_gives(ddl: str, values: li
         assert repr(fast.to_pylist()) == repr(slow.to_pylist())
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=250, deadline=None)
 @given(st.lists(st.binary(max_size=12) | scalars.map(lambda v: orjson_or_text({"a": v, "b": v})), max_size=8))
 def test_every_row_is_kept_or_refused_once_whatever_stands_beside_it(texts: list[bytes]) -> None:
     schema = Schema.of("a long, b timestamp, c string")
@@ -119,7 +119,7 @@ VALUES = {
 }
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=250, deadline=None)
 @given(st.data())
 def test_a_row_is_written_alike_alone_and_among_others(data: st.DataObject) -> None:
     """Whole columns at once, or value by value as orjson writes a dict: the same bytes."""
