@@ -154,7 +154,7 @@ def frame_start(data: memoryview, at: int, limit: int) -> tuple[int, int, int]:
 
 
 def glance(data: memoryview, at: int) -> tuple[int, bool]:
-    """The greatest event time of a frame that `frame_start` has checked, and whether it names its sender: cheaper than all of it."""
+    """The greatest event time of a frame that `frame_start` has checked, and whether it names its sender."""
     return _GREATEST.unpack_from(data, at + _GREATEST_AT)[0], bool(_NAMED.unpack_from(data, at + _NAMED_AT)[0])
 
 
