@@ -13,6 +13,9 @@
     │   ├── Damaged             bytes on disk that are not what was written
     │   ├── DiskFull            no space; try again once there is
     │   ├── Fenced              this writer or member was replaced, or its disk failed; make a new one
+    │   │   └── LeaseLost           a message was lent to another consumer meanwhile
+    │   ├── Full                a queue or a topic pushed back for longer than the sender waits
+    │   ├── Unroutable          no queue takes this message
     │   ├── InUse               members of a group are alive; stop them first
     │   ├── SequenceGap         a producer skipped a sequence number
     │   └── OffsetGone          retention removed what was asked for
@@ -102,6 +105,18 @@ class DiskFull(LogError):
 
 
 class Fenced(LogError):
+    pass
+
+
+class LeaseLost(Fenced):
+    pass
+
+
+class Full(LogError):
+    pass
+
+
+class Unroutable(LogError):
     pass
 
 

@@ -1,0 +1,118 @@
+"""What is done to a book, one call at a time; and what of it is written down, so that it can be done again.
+
+An event is a list that JSON can hold. Whoever keeps a journal writes the events that these functions give; `told` does to
+another book what they did to the first.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from penstock.core.time import micros
+from penstock.errors import BadInput
+from penstock.queue.book import AT_ONCE, LENT, Book, Item, Now
+from penstock.queue.port import Consumer, QueueSpec, Settlement
+
+Event = list[Any]
+
+
+def waken(book: Book, now: Now) -> list[Event]:
+    """Before anything else is done: what time has done."""
+    events: list[Event] = [["boot", now.boot]] if book.boot != now.boot else []
+    book.wake(now)
+    return events
+
+
+def lend(book: Book, spec: QueueSpec, consumer: Consumer, most: int, now: Now) -> tuple[list[Item], list[Event]]:
+    most = min(most, consumer.prefetch - book.held.get(consumer.name, 0))
+    until = now.beat + micros(consumer.lease or spec.lease)
+    items = book.take(consumer.name, most, until) if most > 0 else []
+    return items, [["take", consumer.name, book.token, until, [i.place for i in items]]] if items else []
+
+
+def settle(book: Book, spec: QueueSpec, settlements: Sequence[Settlement], now: Now) -> tuple[list[str], list[Event]]:
+    """The receipts that do not count any more, and what was done for the others."""
+    lost, events, acked = list[str](), list[Event](), list[int]()
+    for settlement in settlements:
+        place, token = parsed(settlement.receipt)
+        item = book.of_receipt(place, token, now)
+        if item is None:
+            lost.append(settlement.receipt)
+        elif settlement.fate == "ack":
+            book.finish(item, "acked")
+            acked.append(place)
+        else:
+            events.append(_other(book, spec, item, settlement, now))
+    return lost, [*([["done", "acked", acked]] if acked else []), *events]
+
+
+def _other(book: Book, spec: QueueSpec, item: Item, settlement: Settlement, now: Now) -> Event:
+    if settlement.fate == "nack":
+        rest = spec.retry if settlement.delay is None else settlement.delay
+        due = now.wall + micros(rest) if rest else AT_ONCE
+        reason = settlement.reason or "it was given back"
+        book.give_back(item, due, reason)
+        return ["back", due, reason, [item.place]]
+    if settlement.fate == "reject":
+        reason = settlement.reason or "it was rejected"
+        book.set_aside(item, reason)
+        return ["aside", reason, [item.place]]
+    until = now.beat + micros(spec.lease if settlement.delay is None else settlement.delay)
+    book.extend(item, until)
+    return ["extend", until, [item.place]]
+
+
+def finish(book: Book, items: Sequence[Item], how: str) -> list[Event]:
+    for item in items:
+        book.finish(item, how)
+    return [["done", how, [i.place for i in items]]] if items else []
+
+
+def oldest_free(book: Book, messages: int, bytes: int) -> list[Item]:
+    """The oldest that nobody holds: at least so many, and of so many bytes."""
+    found: list[Item] = []
+    for item in book.items.values():
+        if messages <= 0 and bytes <= 0:
+            break
+        if item.where < LENT:
+            found.append(item)
+            messages, bytes = messages - 1, bytes - item.size
+    return found
+
+
+def told(book: Book, event: Event) -> None:
+    """Does again what an event says."""
+    kind = event[0]
+    if kind == "take":
+        _, consumer, token, until, places = event
+        book.lend([book.items[p] for p in places], consumer, token, until)
+        book.trim()
+    elif kind == "done":
+        for place in event[2]:
+            book.finish(book.items[place], event[1])
+        book.trim()
+    elif kind == "back":
+        for place in event[3]:
+            book.give_back(book.items[place], event[1], event[2])
+    elif kind == "aside":
+        for place in event[2]:
+            book.set_aside(book.items[place], event[1])
+    elif kind == "extend":
+        for place in event[2]:
+            book.extend(book.items[place], event[1])
+    elif kind == "boot":
+        book.restart(event[1])
+    elif kind == "count":
+        book.counts[event[1]] += event[2]
+    else:
+        raise ValueError(f"no event is called {kind}")
+
+
+def receipt(item: Item) -> str:
+    return f"{item.place}-{item.token}"
+
+
+def parsed(receipt: str) -> tuple[int, int]:
+    place, _, token = receipt.partition("-")
+    if not place.isdigit() or not token.isdigit():
+        raise BadInput(f"{receipt!a} is no receipt", hint="use the one of the delivery")
+    return int(place), int(token)
