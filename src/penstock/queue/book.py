@@ -219,6 +219,21 @@ class Book:
         """When there may be more to lend although nothing comes: by the wall's clock, and by that of leases."""
         return (self._resting[0][0] if self._resting else None), (self._leases[0][0] if self._leases else None)
 
+    def put_down(self, items: Iterable[Item]) -> None:
+        """Items that know already where they are: those of a book that was kept elsewhere, in the order they came."""
+        for item in items:
+            self.items[item.place] = item
+            self.bytes += item.size
+            if item.expires:
+                heappush(self._expiring, (item.expires, item.number, item))
+            if self.ordered and item.key is not None:
+                self._chains.setdefault(item.key, deque()).append(item)
+            if item.where in (READY, RESTING):
+                self._come_forward(item)
+            elif item.where == LENT:
+                self.held[item.consumer] += 1
+                heappush(self._leases, (item.until, item.token, [item]))
+
     # Inside
 
     def _leave(self, item: Item) -> None:

@@ -68,6 +68,7 @@ class QueueSpec:
     ordered: bool = False  # of one key, one message at a time, in the order sent
     limit: Limit = Limit()
     dead: str | None = None  # the queue of dead letters; None: its own name and ".dead"
+    start: Literal["earliest", "latest"] = "earliest"  # where it begins in a topic that is there already
 
     @property
     def origin(self) -> str:
