@@ -10,6 +10,7 @@ import orjson
 from penstock.core.time import text
 from penstock.errors import NotFound
 from penstock.queue.port import Message
+from penstock.queue.routing import FOR
 
 HEADER = "penstock-dead"  # of a dead letter; redriving takes it off
 
@@ -28,7 +29,7 @@ class DeadLetter:
 def as_dead_letter(message: Message, queue: str, origin: str, count: int, reason: str, at: int) -> Message:
     """The message, as it goes to the dead letters: without delay and expiry, with what is to be known."""
     said = {"queue": queue, "reason": reason, "count": count, "origin": origin, "at": text(at)}
-    headers = {**message.headers, HEADER: orjson.dumps(said)}
+    headers = {name: value for name, value in message.headers.items() if name != FOR} | {HEADER: orjson.dumps(said)}
     return Message(message.body, message.id, message.key, headers, message.priority, route=message.route)
 
 

@@ -50,8 +50,7 @@ def _other(book: Book, spec: QueueSpec, item: Item, settlement: Settlement, now:
         rest = spec.retry if settlement.delay is None else settlement.delay
         due = now.wall + micros(rest) if rest else AT_ONCE
         reason = settlement.reason or "it was given back"
-        book.give_back(item, due, reason)
-        return ["back", due, reason, [item.place]]
+        return _back(book, item, due, reason, settlement.tried)
     if settlement.fate == "reject":
         reason = settlement.reason or "it was rejected"
         book.set_aside(item, reason)
@@ -59,6 +58,12 @@ def _other(book: Book, spec: QueueSpec, item: Item, settlement: Settlement, now:
     until = now.beat + micros(spec.lease if settlement.delay is None else settlement.delay)
     book.extend(item, until)
     return ["extend", until, [item.place]]
+
+
+def _back(book: Book, item: Item, due: int, reason: str, tried: bool) -> Event:
+    item.count -= not tried
+    book.give_back(item, due, reason)
+    return ["back", due, reason, [item.place]] if tried else ["untried", due, [item.place]]
 
 
 def finish(book: Book, items: Sequence[Item], how: str) -> list[Event]:
@@ -93,6 +98,9 @@ def told(book: Book, event: Event) -> None:
     elif kind == "back":
         for place in event[3]:
             book.give_back(book.items[place], event[1], event[2])
+    elif kind == "untried":
+        for place in event[2]:
+            _back(book, book.items[place], event[1], "", tried=False)
     elif kind == "aside":
         for place in event[2]:
             book.set_aside(book.items[place], event[1])

@@ -15,7 +15,7 @@ from penstock.queue.checks import Ids, check_consumer, check_message, check_spec
 from penstock.queue.dead import as_dead_letter, no_queue
 from penstock.queue.port import Consumer, Delivery, Limit, Message, QueueSpec, QueueState, Settlement
 from penstock.queue.refusals import full, too_large, unroutable
-from penstock.queue.routing import takes
+from penstock.queue.routing import FOR, takes
 from penstock.queue.telling import state_of
 
 NOTE = "in the memory of one process: gone when it ends"
@@ -141,6 +141,7 @@ class MemoryQueues:
             if spec.name in self._queues:
                 raise AlreadyThere(f"there is a queue {spec.name} already")
             made = self._queues[spec.name] = MemoryQueue(self, spec)
+            self.dead(spec)
             return made
 
     def queue(self, name: str) -> MemoryQueue:
@@ -183,11 +184,15 @@ class MemoryQueues:
     def _routed(self, source: str, messages: Sequence[Message]) -> dict[str, Sequence[Message]]:
         """What each queue of the source gets; Unroutable if one of the messages goes nowhere."""
         bindings = {q.spec.name: q.spec.bindings for q in self._queues.values() if q.spec.origin == source}
-        if all(bindings.values()):
+        alone = any(FOR in m.headers for m in messages)
+        if alone or all(bindings.values()):
             for message in messages:
-                if not any(takes(b, message.route, message.headers) for b in bindings.values()):
+                if not any(takes(b, message.route, message.headers, name) for name, b in bindings.items()):
                     raise unroutable(message, source)
-        return {name: [m for m in messages if takes(b, m.route, m.headers)] if b else messages for name, b in bindings.items()}
+        return {
+            name: [m for m in messages if takes(b, m.route, m.headers, name)] if b or alone else messages
+            for name, b in bindings.items()
+        }
 
     def _fitting(self, queue: MemoryQueue, messages: Sequence[Message], wait: float) -> Sequence[Message]:
         """Those that there is room for; Full if there is none in time."""

@@ -97,6 +97,7 @@ class Settlement(NamedTuple):
     fate: Fate
     delay: timedelta | None = None  # None: what the queue's settings say
     reason: str = ""  # for the dead letters
+    tried: bool = True  # nack: False where nobody began with it, so that this delivery does not count
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from penstock.errors import BadInput
 from penstock.queue.port import Binding
 
 _WORD = re.compile(r"[^.*#\s]{1,255}")
+FOR = "penstock-for"  # of a message that comes back: the one queue of its source that takes it, whatever its bindings say
 LONGEST = 255  # bytes of a route, as AMQP has it
 
 
@@ -25,8 +26,10 @@ def check_route(route: str, pattern: bool = False) -> str:
     return route
 
 
-def takes(bindings: Sequence[Binding], route: str, headers: Mapping[str, bytes]) -> bool:
-    """Whether one of the bindings fits; without any, everything does."""
+def takes(bindings: Sequence[Binding], route: str, headers: Mapping[str, bytes], name: str = "") -> bool:
+    """Whether the queue of this name takes a message: one of its bindings fits, or it has none; or the message is for it alone."""
+    if FOR in headers:
+        return headers[FOR] == name.encode()
     return not bindings or any(fits(binding, route, headers) for binding in bindings)
 
 

@@ -1,0 +1,61 @@
+"""Messages that come back: untouched ones keep their tries, and one for a single queue goes to no other."""
+
+import pytest
+
+from penstock.errors import Unroutable
+from penstock.queue.dead import dead_letter
+from penstock.queue.desk import told
+from penstock.queue.memory import MemoryQueues
+from penstock.queue.port import Binding, Consumer, Message, QueueSpec, Settlement
+from penstock.queue.routing import FOR
+
+ME = Consumer("me")
+
+
+def test_a_message_that_nobody_began_with_keeps_its_tries() -> None:
+    queue = MemoryQueues().create(QueueSpec("emails", tries=2))
+    queue.send([Message(b"x")])
+    for _ in range(5):
+        [lent] = queue.receive(ME)
+        assert lent.attempt == 1
+        assert queue.settle([Settlement(lent.receipt, "nack", tried=False)]) == []
+    [lent] = queue.receive(ME)
+    queue.settle([Settlement(lent.receipt, "nack")])
+    assert queue.receive(ME)[0].attempt == 2
+
+
+def test_what_was_written_down_of_it_does_the_same_again() -> None:
+    first, second = (MemoryQueues().create(QueueSpec("emails")) for _ in range(2))
+    for queue in (first, second):
+        queue.send([Message(b"x")])
+        queue.receive(ME)
+    item = first.book.items[1]
+    first.settle([Settlement(f"1-{item.token}", "nack", tried=False)])
+    told(second.book, ["untried", 0, [1]])
+    assert [book.items[1].count for book in (first.book, second.book)] == [0, 0]
+    assert [book.ready for book in (first.book, second.book)] == [1, 1]
+
+
+def test_a_message_for_one_queue_goes_to_no_other_whatever_the_bindings_say() -> None:
+    queues = MemoryQueues()
+    packing = queues.create(QueueSpec("packing", source="orders", bindings=[Binding("orders.*")]))
+    billing = queues.create(QueueSpec("billing", source="orders"))
+    packing.send([Message(b"back", headers={FOR: b"packing"})])
+    assert [m.message.body for m in packing.receive(ME)] == [b"back"]
+    assert billing.receive(ME) == []
+    with pytest.raises(Unroutable):
+        packing.send([Message(b"back", headers={FOR: b"elsewhere"})])
+
+
+def test_a_dead_letter_is_not_for_the_queue_that_it_left() -> None:
+    queues = MemoryQueues()
+    queue = queues.create(QueueSpec("emails"))
+    queue.send([Message(b"x", headers={FOR: b"emails", "trace": b"7"})])
+    [lent] = queue.receive(ME)
+    queue.settle([Settlement(lent.receipt, "reject", reason="no such address")])
+    [letter] = queues.queue("emails.dead").receive(ME)
+    assert FOR not in letter.message.headers
+    assert letter.message.headers["trace"] == b"7"
+    dead = dead_letter(letter.message)
+    assert dead is not None
+    assert dead.reason == "no such address"
