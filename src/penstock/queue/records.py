@@ -23,16 +23,24 @@ from penstock.queue.share import Seen, place_of
 
 HEADER = "penstock-message"  # JSON: id, and route, priority, due and expires (microseconds) where they say anything
 _CHUNKS = 8  # kept, so that a frame is decoded once although its messages are lent in small parts
+_HEADERS = pa.map_(pa.string(), pa.binary())
 _NOTHING: Mapping[str, Any] = {}
 
 
 def prepared(topic: Topic, messages: Sequence[Message], now: int) -> Prepared:
     """Rows for the topic; BadRow if it does not take one of them."""
-    given = Given(
-        keys=[m.key.encode() if m.key is not None else None for m in messages],
-        headers=[{**m.headers, HEADER: _said(m, now)} for m in messages],
-    )
-    rows = Intake(topic.spec).lines([m.body for m in messages], given)
+    spec = topic.spec
+    keys = [m.key.encode() if m.key is not None else None for m in messages]
+    headers = [{**m.headers, HEADER: _said(m, now)} for m in messages]
+    if spec.partitions == 1 and not (spec.schema or spec.key or spec.time or spec.partition_by):
+        columns = [
+            pa.array([m.body for m in messages], pa.binary()),
+            pa.array(keys, pa.binary()),
+            pa.array([list(h.items()) for h in headers], _HEADERS),
+        ]
+        places = np.arange(len(messages))
+        return Prepared(pa.record_batch(columns, [VALUE, KEY, HEADERS]), np.zeros_like(places), places, [])
+    rows = Intake(spec).lines([m.body for m in messages], Given(keys=keys, headers=headers))
     if rows.rejected:
         refused = rows.rejected[0]
         raise BadRow(

@@ -21,6 +21,8 @@ _SMALL = 1 << 16
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 # Directories (path, device, inode) whose own entries this process knows to be durable.
 _ON_DISK: set[tuple[str, int, int]] = set()
+_MOST_KEPT = 128  # directories that a storage keeps open
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -115,8 +117,7 @@ class LocalStorage:
             return LocalAppender(self, path, os.open(name, flags, 0o600, dir_fd=directory))
 
     def read(self, path: str) -> pa.Buffer:
-        with self._parent(path, "read") as (directory, name):
-            fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory)
+        fd = self._open_to_read(path)
         try:
             return _contents(fd)
         except OSError as error:
@@ -198,6 +199,29 @@ class LocalStorage:
         finally:
             os.close(fd)
 
+    def _open_to_read(self, path: str) -> int:
+        """Files are looked at often, too: the way to a directory that is still there is gone once."""
+        _parts(path)
+        above, _, name = path.rpartition("/")
+        kept = self._kept.get(above)
+        if kept:
+            try:
+                return os.open(name, _READ, dir_fd=kept.fd)
+            except FileNotFoundError as error:
+                if os.fstat(kept.fd).st_nlink:
+                    raise _translated(error, "read", path) from error
+                self._kept.pop(above, None)  # the directory was removed: find the way anew
+            except OSError as error:
+                raise _translated(error, "read", path) from error
+        with self._parent(path, "read") as (directory, name):
+            self._keep(above, directory)
+            return os.open(name, _READ, dir_fd=directory)
+
+    def _keep(self, path: str, directory: int) -> None:
+        while len(self._kept) >= _MOST_KEPT:
+            self._kept.pop(next(iter(self._kept)), None)
+        self._kept[path] = _Kept(os.dup(directory))
+
     def _locked(self, path: str, wait: bool) -> int | None:
         """The descriptor that holds the lock. Locks are taken often, so their directories stay open."""
         _parts(path)
@@ -211,7 +235,7 @@ class LocalStorage:
             except OSError as error:
                 raise _translated(error, "lock", path) from error
         with self._parent(path, "lock", make=True) as (directory, name):
-            self._kept[above] = _Kept(os.dup(directory))
+            self._keep(above, directory)
             return self._flocked(directory, name, wait)
 
     def _flocked(self, directory: int, name: str, wait: bool) -> int | None:

@@ -133,11 +133,31 @@ def test_a_lock_file_that_was_removed_meanwhile_is_not_trusted(storage: LocalSto
 def test_a_read_closes_what_it_opened(storage: LocalStorage) -> None:
     storage.publish("small", b"x")
     storage.publish("large", b"x" * 100_000)
+    storage.read("small")  # the directory stays open
     before = len(os.listdir("/proc/self/fd"))
     kept = [storage.read(path) for path in ("small", "large") * 20]
     assert len(os.listdir("/proc/self/fd")) == before
     assert [buffer.size for buffer in kept] == [1, 100_000] * 20
     assert {bytes(buffer) for buffer in kept} == {b"x", b"x" * 100_000}
+
+
+def test_a_file_is_found_in_a_directory_that_was_removed_and_made_again(storage: LocalStorage) -> None:
+    storage.publish("d/file", b"old")
+    assert bytes(storage.read("d/file")) == b"old"
+    storage.remove("d")
+    with pytest.raises(NotFound):
+        storage.read("d/file")
+    storage.publish("d/file", b"new")
+    assert bytes(storage.read("d/file")) == b"new"
+
+
+def test_so_many_directories_stay_open_and_no_more(storage: LocalStorage) -> None:
+    for number in range(200):
+        storage.publish(f"d{number}/file", b"x")
+    before = len(os.listdir("/proc/self/fd"))
+    for number in range(200):
+        storage.read(f"d{number}/file")
+    assert len(os.listdir("/proc/self/fd")) <= before + 128
 
 
 def test_a_directory_is_no_file(storage: LocalStorage) -> None:
