@@ -31,6 +31,7 @@ from penstock.queue.telling import state_of
 
 AHEAD = 1_000  # messages that are looked at before they are asked for: among so many, the highest priority is found
 _ROOM = 0.02  # seconds between two looks for room
+_LOOK = 0.02  # seconds until a message of a higher priority is seen although others are ready
 _TOLD = 1.0  # seconds between two notes of how far a queue has come
 DIRECTORY, _SETTINGS = "queues", ".json"
 PREFIX = "queue."  # of the groups that such notes are kept under
@@ -53,7 +54,7 @@ class LogQueue:
         self._topic = queues.log.topic(spec.origin)
         self._shelf = Shelf(self._topic)
         self._ledger = Ledger(queues.log.storage, directory_of(spec.name), queues.now, self._bury)
-        self._told = 0.0
+        self._told = self._looked = 0.0
 
     @property
     def spec(self) -> QueueSpec:
@@ -75,7 +76,7 @@ class LogQueue:
         check_consumer(consumer, most)
 
         def act(share: Share, now: Now) -> tuple[list[_Lent], list[Event]]:
-            events = self._look_ahead(share, max(most, AHEAD))
+            events = self._look_ahead(share, max(most, AHEAD)) if self._worth_a_look(share, most) else []
             items, taken = desk.lend(share.book, self._spec, consumer, most, now)
             lent = [_Lent(item.place, desk.receipt(item), item.count, item.sent) for item in items]
             return lent, [*events, *taken, *(desk.finish(share.book, items, "acked") if auto else [])]
@@ -161,6 +162,14 @@ class LogQueue:
             self._append(messages[:kept])
         return kept, [*events, *_counted(share, "dropped", len(messages) - kept)]
 
+    def _worth_a_look(self, share: Share, most: int) -> bool:
+        """Not where enough is ready, and what came was looked at a moment ago."""
+        now = time.monotonic()
+        if share.book.ready >= most and now - self._looked < _LOOK:
+            return False
+        self._looked = now
+        return True
+
     def _look_ahead(self, share: Share, most: int | None) -> list[Event]:
         """Looks at the next records until so many messages are ready (None, and where there is a limit: at all of them)."""
         if share.topic_id != self._topic.id:
@@ -169,14 +178,17 @@ class LogQueue:
                 hint=f"delete the queue and create it again: penstock queue delete {self._spec.name}",
             )
         events: list[Event] = []
-        limited = self._spec.limit.policy != "buffer"
-        for partition, end in self._topic.ends().items():
-            while share.next.get(partition, 0) < end.next and (most is None or limited or share.book.ready < most):
-                wanted = AHEAD if most is None or limited else most - share.book.ready
-                seen = self._seen(partition, share.next.get(partition, 0), wanted)
-                if seen.next == share.next.get(partition, 0):
+        if self._spec.limit.policy != "buffer":
+            most = None
+        for partition in range(self._topic.spec.partitions):
+            while most is None or share.book.ready < most:
+                start, wanted = share.next.get(partition, 0), AHEAD if most is None else most - share.book.ready
+                seen = self._seen(partition, start, wanted)
+                if seen.next == start:
                     break
                 events.append(share.admit(seen))
+                if len(seen.items) < wanted and not self._spec.bindings:
+                    break  # it came to the end
         if self._spec.limit.policy == "drop-oldest":
             messages = len(share.book.items) - self._spec.limit.messages if self._spec.limit.messages is not None else 0
             size = share.book.bytes - self._spec.limit.bytes if self._spec.limit.bytes is not None else 0
@@ -206,23 +218,16 @@ class LogQueue:
     # What goes out
 
     def _deliveries(self, lent: Sequence[_Lent]) -> Sequence[Delivery]:
-        by_partition: dict[int, list[int]] = {}
-        for one in lent:
-            partition, offset = where(one.place)
-            by_partition.setdefault(partition, []).append(offset)
-        found = {p: self._shelf.messages(p, offsets) for p, offsets in by_partition.items()}
-        deliveries = []
-        for one in lent:
-            partition, offset = where(one.place)
-            origin = f"{self._spec.origin}/{partition}/{offset}"
-            deliveries.append(Delivery(found[partition][offset], one.receipt, one.attempt, one.sent, origin))
-        return deliveries
+        found = self._shelf.messages([one.place for one in lent])
+        return [Delivery(found[one.place], one.receipt, one.attempt, one.sent, self._origin(one.place)) for one in lent]
+
+    def _origin(self, place: int) -> str:
+        partition, offset = where(place)
+        return f"{self._spec.origin}/{partition}/{offset}"
 
     def _bury(self, share: Share, place: int, number: int) -> None:
-        partition, offset = where(place)
-        message, item = self._shelf.messages(partition, [offset])[offset], share.book.items[place]
-        origin, now = f"{self._spec.origin}/{partition}/{offset}", self._queues.now().wall
-        letter = as_dead_letter(message, self._spec.name, origin, item.count, share.book.leaving[place], now)
+        message, item, now = self._shelf.messages([place])[place], share.book.items[place], self._queues.now().wall
+        letter = as_dead_letter(message, self._spec.name, self._origin(place), item.count, share.book.leaving[place], now)
         topic = self._queues.dead(self._spec)
         rows = prepared(topic, [letter], now)
         topic.append(0, rows.rows, sender=Sender(f"{PREFIX}{self._spec.name}.{self._id}", 0, number, gaps=True))

@@ -2,11 +2,13 @@
 
 import threading
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
 from typing import Any
 
 import numpy as np
 import orjson
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from penstock.core.time import micros
 from penstock.errors import BadRow
@@ -19,10 +21,10 @@ from penstock.log.text import json_objects
 from penstock.queue.book import AT_ONCE, FOREVER, Item
 from penstock.queue.port import Binding, Message
 from penstock.queue.routing import takes
-from penstock.queue.share import Seen, place_of
+from penstock.queue.share import Seen, place_of, where
 
 HEADER = "penstock-message"  # JSON: id, and route, priority, due and expires (microseconds) where they say anything
-_CHUNKS = 8  # kept, so that a frame is decoded once although its messages are lent in small parts
+_AT_HAND, _MOST_AT_HAND = 32 << 20, 10_000  # bytes and number of messages that a queue keeps at hand
 _HEADERS = pa.map_(pa.string(), pa.binary())
 _NOTHING: Mapping[str, Any] = {}
 
@@ -64,75 +66,93 @@ def _said(message: Message, now: int) -> bytes:
 
 
 class Shelf:
-    """The records of a topic, a few frames of them at hand."""
+    """The messages of a topic; those that were looked at of late are at hand."""
 
     def __init__(self, topic: Topic) -> None:
         self._topic, self._guard = topic, threading.Lock()
-        self._chunks: dict[tuple[int, int], Chunk] = {}
+        self._messages: dict[int, Message] = {}  # by place, the oldest first
+        self._bytes = 0
+        self._chunks: dict[int, Chunk] = {}  # by partition: a frame that was looked at in part
 
     def look(self, partition: int, start: int, most: int, bindings: Sequence[Binding]) -> Seen:
-        """The next records of a partition: at most so many, or those of one frame."""
+        """The next records of a partition, at most so many."""
+        items, end = list[Item](), start
         with self._guard:
             for chunk in self._from(partition, start):
                 offsets = chunk.offsets
-                first = int(np.searchsorted(offsets, start))
+                first = int(np.searchsorted(offsets, end))
                 numbers = offsets[first : first + most].tolist()
-                if numbers:
-                    end = chunk.frame.end if first + len(numbers) == len(offsets) else numbers[-1] + 1
-                    return Seen(partition, end, list(self._items(chunk, partition, first, numbers, bindings)))
-        return Seen(partition, start, [])
+                items += self._items(chunk, partition, first, numbers, bindings)
+                most -= len(numbers)
+                if first + len(numbers) < len(offsets):
+                    self._chunks[partition] = chunk
+                    return Seen(partition, numbers[-1] + 1, items)
+                end = chunk.frame.end
+                if not most:
+                    break
+            self._chunks.pop(partition, None)
+            return Seen(partition, end, items)
 
-    def messages(self, partition: int, offsets: Sequence[int]) -> dict[int, Message]:
-        """The messages that stand there, by offset."""
-        found: dict[int, Message] = {}
-        wanted = sorted(offsets)
-        while wanted:
-            with self._guard:
-                chunk = next(self._from(partition, wanted[0]))
-            here = [o for o in wanted if o < chunk.frame.end]
-            places = np.searchsorted(chunk.offsets, here)
-            rows = chunk.rows.take(pa.array(places)) if len(here) < chunk.frame.count else chunk.rows
-            found.update(zip(here, _messages(self._topic.spec, partition, here, rows), strict=True))
-            wanted = wanted[len(here) :]
+    def messages(self, places: Sequence[int]) -> dict[int, Message]:
+        """The messages that stand there, by place."""
+        with self._guard:
+            found = {place: self._messages[place] for place in places if place in self._messages}
+        missing = sorted(place for place in places if place not in found)
+        for partition, group in groupby(missing, lambda place: where(place)[0]):
+            found.update(self._read(partition, [where(place)[1] for place in group]))
         return found
 
     def _from(self, partition: int, start: int) -> Iterator[Chunk]:
-        for (number, _), chunk in self._chunks.items():
-            if number == partition and chunk.frame.base <= start < chunk.frame.end:
-                yield chunk
-                start = chunk.frame.end
-                break
-        for chunk in self._topic.read(partition, start):
-            self._chunks[partition, chunk.frame.base] = chunk
-            if len(self._chunks) > _CHUNKS:
-                del self._chunks[next(iter(self._chunks))]
-            yield chunk
+        kept = self._chunks.get(partition)
+        if kept and kept.frame.base <= start < kept.frame.end:
+            yield kept
+            start = kept.frame.end
+        yield from self._topic.read(partition, start)
 
     def _items(
         self, chunk: Chunk, partition: int, first: int, offsets: Sequence[int], bindings: Sequence[Binding]
     ) -> Iterator[Item]:
         rows = chunk.rows.slice(first, len(offsets))
-        sizes, keys, headers = _sizes(self._topic.spec, rows), _column(rows, KEY), _column(rows, HEADERS)
+        sizes, sent = _sizes(self._topic.spec, rows), chunk.appended[first : first + len(offsets)].tolist()
         gone = deletes_of(rows, self._topic.spec.schema is None)
-        sent = chunk.appended[first : first + len(offsets)].tolist()
-        for i, offset in enumerate(offsets):
-            said, others = _read(headers[i])
-            if (gone is not None and gone[i]) or (bindings and not takes(bindings, said.get("route", ""), others)):
+        for i, (message, said) in enumerate(_messages(self._topic.spec, partition, offsets, rows)):
+            if (gone is not None and gone[i]) or (bindings and not takes(bindings, message.route, message.headers)):
                 continue  # a delete is no message
-            due, expires = said.get("due", AT_ONCE), said.get("expires", FOREVER)
-            yield Item(place_of(partition, offset), sizes[i], sent[i], said.get("priority", 0), due, expires, _text(keys[i]))
+            place = place_of(partition, offsets[i])
+            self._keep(place, message)
+            yield Item(
+                place, sizes[i], sent[i], message.priority, said.get("due", AT_ONCE), said.get("expires", FOREVER), message.key
+            )
+
+    def _keep(self, place: int, message: Message) -> None:
+        self._messages[place] = message
+        self._bytes += len(message.body)
+        while self._bytes > _AT_HAND or len(self._messages) > _MOST_AT_HAND:
+            self._bytes -= len(self._messages.pop(next(iter(self._messages))).body)
+
+    def _read(self, partition: int, offsets: Sequence[int]) -> Iterator[tuple[int, Message]]:
+        for chunk in self._topic.read(partition, offsets[0], offsets[-1] + 1):
+            here = [offset for offset in offsets if chunk.frame.base <= offset < chunk.frame.end]
+            rows = chunk.rows.take(pa.array(np.searchsorted(chunk.offsets, here))) if len(here) < chunk.frame.count else chunk.rows
+            for offset, (message, _) in zip(here, _messages(self._topic.spec, partition, here, rows), strict=True):
+                yield place_of(partition, offset), message
 
 
-def _messages(spec: TopicSpec, partition: int, offsets: Sequence[int], rows: pa.RecordBatch) -> Iterator[Message]:
+def _messages(
+    spec: TopicSpec, partition: int, offsets: Sequence[int], rows: pa.RecordBatch
+) -> Iterator[tuple[Message, Mapping[str, Any]]]:
+    """Each message, and what its header says."""
     values, keys, headers = _values(spec, rows), _column(rows, KEY), _column(rows, HEADERS)
     for offset, value, key, pairs in zip(offsets, values, keys, headers, strict=True):
-        said, others = _read(pairs)
+        said, others = _read_headers(pairs)
         id = said.get("id") or f"{spec.name}/{partition}/{offset}"
-        yield Message(value or b"", id, _text(key), others, said.get("priority", 0), route=said.get("route", ""))
+        yield Message(value or b"", id, _text(key), others, said.get("priority", 0), route=said.get("route", "")), said
 
 
 def _sizes(spec: TopicSpec, rows: pa.RecordBatch) -> list[int]:
-    return list(row_sizes(rows.select(spec.schema.names if spec.schema else [VALUE]), spec.max_record).tolist())
+    if spec.schema is None:
+        return [size or 0 for size in pc.binary_length(rows.column(VALUE)).to_pylist()]
+    return list(row_sizes(rows.select(spec.schema.names), spec.max_record).tolist())
 
 
 def _values(spec: TopicSpec, rows: pa.RecordBatch) -> list[bytes | None]:
@@ -146,7 +166,7 @@ def _column(rows: pa.RecordBatch, name: str) -> list[Any]:
     return list(rows.column(name).to_pylist()) if name in rows.schema.names else [None] * rows.num_rows
 
 
-def _read(pairs: Sequence[tuple[str, bytes]] | None) -> tuple[Mapping[str, Any], dict[str, bytes]]:
+def _read_headers(pairs: Sequence[tuple[str, bytes]] | None) -> tuple[Mapping[str, Any], dict[str, bytes]]:
     """What the header says, and the other headers."""
     headers = dict(pairs or ())
     said = headers.pop(HEADER, None)
