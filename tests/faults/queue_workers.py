@@ -13,6 +13,8 @@ import random
 import sys
 import time
 
+import pyarrow as pa
+
 from penstock.log.file import FileLog
 from penstock.queue.on_log import LogQueues
 from penstock.queue.port import Consumer, Settlement
@@ -45,6 +47,7 @@ def consume(home: str, name: str) -> None:
 
 def main() -> None:
     home, name = sys.argv[1:]
+    pa.array([b""])  # imports what it needs, once for all
     for _ in sys.stdin:
         child = os.fork()
         if not child:
