@@ -1,17 +1,19 @@
 """What was done to a queue, written down: events in a file, and a new file with the sum of them when that has grown long.
 
-All calls happen under the queue's lock. A record says how many bytes before it were synced when it was written; so bytes that are
-not what was written are told apart: behind all that was synced they are the rest of a crash and are cut, before it they are damage.
+All calls but `Written.sync` happen under the queue's lock. A record says how many bytes before it were synced when it was written;
+so bytes that are not what was written are told apart: behind all that was synced they are the rest of a crash and are cut, before
+it they are damage.
 """
 
 import struct
+import threading
 from contextlib import suppress
 from typing import NamedTuple
 
 import orjson
 from crc32c import crc32c
 
-from penstock.errors import Damaged, NotFound, PenstockError
+from penstock.errors import Damaged, NotFound, PenstockError, StorageError
 from penstock.queue.desk import Event
 from penstock.storage.port import Appender, Storage
 
@@ -27,14 +29,38 @@ class Found(NamedTuple):
     fresh: bool
 
 
+class Written:
+    """Events that are in a file, and safe once that was synced up to them."""
+
+    def __init__(self, journal: "Journal", file: Appender, number: int, end: int) -> None:
+        self._journal, self._file, self._number, self._end = journal, file, number, end
+
+    def sync(self) -> None:
+        """Returns once they survive a power loss. Not under the lock: others write meanwhile, and one sync serves all of them."""
+        journal = self._journal
+        with journal.syncing:
+            if journal.synced >= (self._number, self._end):
+                return
+            journal.refuse_broken(self._number)  # a second sync would say nothing of what the first one lost
+            end = max(self._end, journal.end(self._number))
+            try:
+                self._file.sync()
+            except BaseException:
+                journal.give_up(self._number)
+                raise
+            journal.synced = max(journal.synced, (self._number, end))
+
+
 class Journal:
     """The events of one queue, as several processes write them."""
 
     def __init__(self, storage: Storage, directory: str) -> None:
         self._storage, self._directory = storage, directory
         self._file: Appender | None = None
-        self._number = self._at = self._synced = 0
+        self._number = self._at = 0
         self._broken = 0  # number of a file that could not be written or synced: nothing more goes there
+        self.synced = (0, 0)  # up to where in which file
+        self.syncing = threading.Lock()
         self.moved = False
 
     @property
@@ -46,13 +72,17 @@ class Journal:
         """Whether nothing may be written before `move`."""
         return self.moved or self._number == self._broken
 
+    def end(self, number: int) -> int:
+        """Up to where a file is known to be written."""
+        return self._at if number == self._number else 0
+
     def begin(self, sum_of_all: Event) -> None:
         """The first file of a queue; AlreadyThere if there is one."""
         self._storage.publish(self._path(1), _record([sum_of_all], 0))
 
     def catch_up(self) -> Found:
         """What this or another process wrote since the last call."""
-        if self._file and not self.moved:
+        if self._file and not self.moved and not self._file.removed:
             size = self._file.size
             if size == self._at:
                 return Found([], fresh=False)
@@ -62,41 +92,44 @@ class Journal:
                 return Found(self._noted(events), fresh=False)
         return Found(self._noted(self._opened()), fresh=True)
 
-    def write(self, events: list[Event], durable: bool) -> None:
+    def write(self, events: list[Event]) -> Written:
         """Adds events. After a failure the file is cut back, and never written to again."""
         assert self._file
         assert not self.must_move
-        data = _record(events, self._synced)
+        data = _record(events, self.synced[1] if self.synced[0] == self._number else 0)
         try:
             self._file.write(data)
-            if durable:
-                self._file.sync()
-                self._synced = self._at + len(data)
         except BaseException:
-            self._broken = self._number
+            self.give_up(self._number)
             with suppress(PenstockError):
                 self._file.truncate(self._at)
-            self.drop()
             raise
         self._at += len(data)
+        return Written(self, self._file, self._number, self._at)
+
+    def give_up(self, number: int) -> None:
+        """A file that failed once is not trusted again: the sum of all goes into a new one."""
+        self._broken = max(self._broken, number)
+
+    def refuse_broken(self, number: int) -> None:
+        if number <= self._broken:
+            raise StorageError(f"{self._path(number)} could not be synced")
 
     def move(self, sum_of_all: Event) -> None:
-        """Goes on in a new file that begins with the sum of all events."""
+        """Goes on in a new file that begins with the sum of all events, and is safe at once."""
         assert self._file
-        if not self.must_move:
-            self._file.write(_record([[MOVED]], self._synced))
-        old, self._number = self._path(self._number), self._number + 1
-        data = _record([sum_of_all], 0)
-        self._storage.publish(self._path(self._number), data)
-        self._file.close()
+        if not self.moved:
+            with suppress(PenstockError):  # others find the new file by the old one's end, too
+                self._file.write(_record([[MOVED]], 0))
+        old, data = self._path(self._number), _record([sum_of_all], 0)
+        self._storage.publish(self._path(self._number + 1), data)
+        self._number += 1
         self._file = self._storage.append(self._path(self._number))
-        self._at, self._synced, self.moved = len(data), len(data), False
+        self._at, self.synced, self.moved = len(data), (self._number, len(data)), False
         self._storage.remove(old, durable=False)
 
     def drop(self) -> None:
-        """Closes the file; the next look begins anew."""
-        if self._file:
-            self._file.close()
+        """The next look begins anew."""
         self._file = None
 
     def _opened(self) -> list[Event]:
@@ -116,7 +149,7 @@ class Journal:
             self._file.truncate(end)
         if not events:
             raise Damaged(f"{self._path(self._number)} is damaged: its first record is not whole", hint="restore it from a copy")
-        self._at, self._synced = end, 0
+        self._at = end
         return events
 
     def _refuse_damage(self, data: bytes, bad: int) -> None:

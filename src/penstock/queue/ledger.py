@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar
 from penstock.errors import PenstockError, StorageError
 from penstock.queue.book import Now
 from penstock.queue.desk import Event, waken
-from penstock.queue.journal import Journal
+from penstock.queue.journal import Journal, Written
 from penstock.queue.share import Share
 from penstock.storage.port import Storage
 
@@ -25,6 +25,7 @@ class _Request(Generic[T]):
     durable: bool
     result: list[T] = field(default_factory=list)
     error: PenstockError | None = None
+    written: Written | None = None  # where its events stand, if there are any
 
     @property
     def done(self) -> bool:
@@ -62,7 +63,7 @@ class Ledger:
                 with self._guard:
                     group, self._waiting = self._waiting, []
                 self._commit(group)
-        return _answer(request)
+        return self._answer(request)
 
     def run_alone(self, act: Act[T], durable: bool = True) -> T:
         """The same for what must not be tried twice."""
@@ -70,7 +71,21 @@ class Ledger:
         request = _Request(act, durable)
         with self._leader:
             self._commit([request])
-        return _answer(request)
+        return self._answer(request)
+
+    def _answer(self, request: _Request[T]) -> T:
+        if request.error:
+            raise request.error
+        if request.durable and request.written:
+            self._make_safe(request.written)
+        return request.result[0]
+
+    def _make_safe(self, written: Written) -> None:
+        try:
+            written.sync()
+        except PenstockError:  # what is known goes into another file, and is safe there
+            with self._leader, self._storage.lock(f"{self._directory}/lock"):
+                self._caught_up()
 
     def _notice_fork(self) -> None:
         if self._pid != os.getpid():
@@ -103,18 +118,22 @@ class Ledger:
         leaving = [place for place in share.book.leaving if place not in share.burials]
         events += [share.bury(place) for place in leaving]
         if events:
-            self._journal.write(events, durable=bool(leaving) or any(r.durable for r in group))
+            written = self._journal.write(events)
+            for request in group:
+                request.written = written
         if share.burials:
-            self._put_to_rest(share)
+            self._put_to_rest(share, written if leaving else None)
         if self._journal.size > self._roll_at:
             self._move(share)
 
-    def _put_to_rest(self, share: Share) -> None:
+    def _put_to_rest(self, share: Share, written: Written | None) -> None:
         """Messages that leave have a number in the journal by now: whoever tries again after a crash finds the first try."""
         try:
+            if written:
+                written.sync()
             for place, number in list(share.burials.items()):
                 self._bury(share, place, number)
-                self._journal.write([share.rest(place)], durable=False)
+                self._journal.write([share.rest(place)])
             self.trouble = None
         except PenstockError as error:  # what was asked for is done; this is tried again with the next call
             self.trouble, self._share = error, None
@@ -147,9 +166,3 @@ def _done(request: _Request[T], share: Share, now: Now, others: bool) -> list[Ev
         raise _Spoiled if others else error from None
     request.result = [result]
     return events
-
-
-def _answer(request: _Request[T]) -> T:
-    if request.error:
-        raise request.error
-    return request.result[0]

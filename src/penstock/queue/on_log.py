@@ -142,7 +142,7 @@ class LogQueue:
         deadline = time.monotonic() + wait
         while True:
             last = time.monotonic() >= deadline
-            kept = self._ledger.run_alone(partial(self._fitted, messages=messages, last=last))
+            kept = self._ledger.run_alone(partial(self._fitted, messages=messages, last=last), durable=False)
             if kept is not None:
                 return [m.id if i < kept else None for i, m in enumerate(messages)]
             if last:

@@ -125,6 +125,10 @@ class FaultyAppender:
     def size(self) -> int:
         return len(self._file.content)
 
+    @property
+    def removed(self) -> bool:
+        return not self._storage.holds(self._path, self._file)
+
     def write(self, data: bytes | memoryview | pa.Buffer) -> None:
         whole = bytes(data)
         failure = self._meet("write")
@@ -206,6 +210,10 @@ class FaultyStorage:
         with self._guard:
             struck = [failure for failure in self.failures if failure.strikes(operation)]
         return struck[0] if struck else None
+
+    def holds(self, path: str, file: _File) -> bool:
+        """Whether this is still the file of that name."""
+        return self._files.get(path) is file
 
     def append(self, path: str) -> FaultyAppender:
         self._pass("open", path)

@@ -38,6 +38,10 @@ class LocalAppender:
         """Asked of the file itself, so what other processes appended is counted."""
         return os.fstat(self._fd).st_size
 
+    @property
+    def removed(self) -> bool:
+        return os.fstat(self._fd).st_nlink == 0
+
     def write(self, data: bytes | memoryview | pa.Buffer) -> None:
         view = memoryview(data)
         try:

@@ -12,12 +12,16 @@ from penstock.errors import AlreadyThere, NotFound, StorageError
 class MemoryAppender:
     """A file of MemoryStorage open at its end."""
 
-    def __init__(self, content: bytearray) -> None:
-        self._content = content
+    def __init__(self, storage: "MemoryStorage", path: str, content: bytearray) -> None:
+        self._storage, self._path, self._content = storage, path, content
 
     @property
     def size(self) -> int:
         return len(self._content)
+
+    @property
+    def removed(self) -> bool:
+        return self._storage.files.get(self._path) is not self._content
 
     def write(self, data: bytes | memoryview | pa.Buffer) -> None:
         self._content += memoryview(data)
@@ -49,7 +53,7 @@ class MemoryStorage:
     def append(self, path: str) -> MemoryAppender:
         check_path(path)
         with self._guard:
-            return MemoryAppender(self.files.setdefault(path, bytearray()))
+            return MemoryAppender(self, path, self.files.setdefault(path, bytearray()))
 
     def read(self, path: str) -> pa.Buffer:
         check_path(path)

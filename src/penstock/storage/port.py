@@ -14,6 +14,11 @@ class Appender(Protocol):
         """Bytes in the file, written ones included."""
         ...
 
+    @property
+    def removed(self) -> bool:
+        """Whether the file was removed since it was opened, by whomever."""
+        ...
+
     def write(self, data: bytes | memoryview | pa.Buffer) -> None:
         """Appends all of data, or raises (StorageError, DiskFull) and may leave a part of it."""
         ...
