@@ -31,7 +31,8 @@ from penstock.queue.telling import state_of
 
 AHEAD = 1_000  # messages that are looked at before they are asked for: among so many, the highest priority is found
 _ROOM = 0.02  # seconds between two looks for room
-_LOOK = 0.02  # seconds until a message of a higher priority is seen although others are ready
+_GLANCE = 0.002  # seconds between two looks at what other processes sent
+_LOOK = 0.02  # the same while enough is ready: until a message of a higher priority is seen
 _TOLD = 1.0  # seconds between two notes of how far a queue has come
 DIRECTORY, _SETTINGS = "queues", ".json"
 PREFIX = "queue."  # of the groups that such notes are kept under
@@ -133,6 +134,7 @@ class LogQueue:
         rows = prepared(self._topic, messages, self._queues.now().wall)
         for partition, batch, _ in rows.by_partition():
             self._topic.append(partition, batch)
+        self._queues.sent[self._spec.origin] = time.monotonic()
 
     def _send_limited(self, messages: Sequence[Message], wait: float) -> Sequence[str | None]:
         limit, size = self._spec.limit, sum(len(m.body) for m in messages)
@@ -163,9 +165,9 @@ class LogQueue:
         return kept, [*events, *_counted(share, "dropped", len(messages) - kept)]
 
     def _worth_a_look(self, share: Share, most: int) -> bool:
-        """Not where enough is ready, and what came was looked at a moment ago."""
-        now = time.monotonic()
-        if share.book.ready >= most and now - self._looked < _LOOK:
+        """Not where that was done a moment ago, and nothing was sent from here since."""
+        now, since = time.monotonic(), self._queues.sent.get(self._spec.origin, 0.0)
+        if since < self._looked and now - self._looked < (_LOOK if share.book.ready >= most else _GLANCE):
             return False
         self._looked = now
         return True
@@ -261,6 +263,7 @@ class LogQueues:
         self._leases = leases or MachineClock()
         self.ids = Ids()
         self._open: dict[str, LogQueue] = {}
+        self.sent: dict[str, float] = {}  # by source: when this process last sent to it
         self._sources: tuple[float, dict[str, list[QueueSpec]]] = (0.0, {})
 
     def create(self, spec: QueueSpec) -> LogQueue:
