@@ -5,13 +5,16 @@ what it is told, so a book that is told the same again is the same again.
 """
 
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator
-from heapq import heappop, heappush
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+from heapq import heapify, heappop, heappush
+from typing import Any, NamedTuple
+
+from penstock.errors import BadInput
 
 READY, RESTING, BLOCKED, LENT, LEAVING, GONE = range(6)  # can be lent; until its time; behind one of its key; to the dead letters
 AT_ONCE = FOREVER = 0  # no time to rest until; no time to expire at
 RAN_OUT, EXPIRED = "its lease ran out", "nobody took it in time"
+_SPARE = 1_000  # entries of a heap or a line that may be out of date before anybody minds
 
 
 class Item:
@@ -22,6 +25,7 @@ class Item:
         "count",
         "due",
         "expires",
+        "kept",
         "key",
         "number",
         "place",
@@ -36,6 +40,7 @@ class Item:
     consumer: str  # who holds it, or held it last; and until when, under which token
     token: int
     until: int
+    kept: Any  # what whoever keeps the book wants to find with it
 
     def __init__(
         self,
@@ -61,6 +66,9 @@ class Item:
         return self.number < other.number
 
 
+_Entry = tuple[int, int, Item]  # what it is sorted by, its number, and itself
+
+
 class Now(NamedTuple):
     """A moment, by two clocks."""
 
@@ -82,21 +90,23 @@ class Book:
         self.token = self.number = 0  # of the last lending, of the last message that came
         self.boot = ""
         self._fresh: deque[Item] = deque()  # priority 0, as they came
-        self._line: list[tuple[int, int, Item]] = []  # the others: -priority, number
-        self._resting: list[tuple[int, int, Item]] = []  # due, number
-        self._leases: list[tuple[int, int, list[Item]]] = []  # until, token
-        self._expiring: list[tuple[int, int, Item]] = []  # expires, number
+        self._line: list[_Entry] = []  # the others: -priority, number
+        self._resting: list[_Entry] = []  # due, number
+        self._leases: list[tuple[int, int, Sequence[Item]]] = []  # until, token
+        self._expiring: list[_Entry] = []  # expires, number
+        self._leased = 0  # items in the heap of leases
         self._chains: dict[str, deque[Item]] = {}  # ordered: the messages of a key
+        self._ages: deque[Item] | None = None  # all, as they came, if anybody ever asked for the oldest
 
     # What comes, and what goes
 
-    def admit(self, items: Iterable[Item]) -> None:
+    def admit(self, items: Sequence[Item]) -> None:
         """They stand at the end now."""
-        number = self.number
+        number, places, fresh, came = self.number, self.items, self._fresh, len(self._fresh)
         for item in items:
             number += 1
             item.number = number
-            self.items[item.place] = item
+            places[item.place] = item
             self.bytes += item.size
             if item.expires:
                 heappush(self._expiring, (item.expires, number, item))
@@ -105,27 +115,44 @@ class Book:
             elif item.due or item.priority:
                 self._come_forward(item)
             else:
-                self.ready += 1
-                self._fresh.append(item)
+                fresh.append(item)
+        self.ready += len(fresh) - came
         self.number = number
+        self.counts["sent"] += len(items)
+        if self._ages is not None:
+            self._ages.extend(items)
+        self._tidy()
 
-    def lend(self, items: list[Item], consumer: str, token: int, until: int) -> None:
+    def lend(self, items: Sequence[Item], consumer: str, token: int, until: int) -> None:
         for item in items:
             self._leave(item)
+        self._hand_out(items, consumer, token, until)
+
+    def _hand_out(self, items: Sequence[Item], consumer: str, token: int, until: int) -> None:
+        again = 0
+        for item in items:
             item.where = LENT
             item.consumer = consumer
             item.token = token
             item.until = until
             item.count += 1
             if item.count > 1:
-                self.counts["lent again"] += 1
+                again += 1
+        if again:
+            self.counts["lent again"] += again
         self.held[consumer] += len(items)
         self.token = max(self.token, token)
-        heappush(self._leases, (until, token, items))
+        self._lease_out(until, token, items)
 
     def extend(self, item: Item, until: int) -> None:
-        item.until = until
-        heappush(self._leases, (until, item.token, [item]))
+        if item.until != until:
+            item.until = until
+            self._lease_out(until, item.token, [item])
+
+    def _lease_out(self, until: int, token: int, items: Sequence[Item]) -> None:
+        heappush(self._leases, (until, token, items))
+        self._leased += len(items)
+        self._tidy()
 
     def give_back(self, item: Item, due: int, reason: str) -> None:
         """It is lent again when its time has come, in its old place, unless it was lent often enough."""
@@ -145,45 +172,59 @@ class Book:
         item.where = LEAVING
         self.leaving[item.place] = reason
 
-    def finish(self, item: Item, how: str) -> None:
-        """It is done; the next of its key comes forward."""
-        self._leave(item)
-        item.where = GONE
-        del self.items[item.place]
-        self.bytes -= item.size
-        self.counts[how] += 1
-        if self.ordered and item.key is not None:
-            self._unblock(item, item.key)
+    def finish(self, items: Iterable[Item], how: str) -> None:
+        """They are done; the next of their keys come forward."""
+        places, count, size = self.items, 0, 0
+        for item in items:
+            self._leave(item)
+            item.where = GONE
+            del places[item.place]
+            count += 1
+            size += item.size
+            if self.ordered and item.key is not None:
+                self._unblock(item, item.key)
+        self.bytes -= size
+        self.counts[how] += count
 
     # Who is next
 
     def take(self, consumer: str, most: int, until: int) -> list[Item]:
         """Lends the next messages: the highest priority first, and then the oldest."""
         fresh, line, taken = self._fresh, self._line, list[Item]()
-        while len(taken) < most:
-            self.trim()
+        while len(taken) < most and (fresh or line):
             if line and (not fresh or line[0][0] < 0 or line[0][1] < fresh[0].number):
                 item = heappop(line)[2]
-            elif fresh:
-                item = fresh.popleft()
             else:
-                break
-            self.ready -= 1
-            item.where = GONE  # in nobody's hands for the moment: it may stand in line twice
-            taken.append(item)
+                item = fresh.popleft()
+            if item.where == READY:
+                item.where = GONE  # in nobody's hands for the moment: it may stand in line twice
+                taken.append(item)
+        self.ready -= len(taken)
         if taken:
-            self.lend(taken, consumer, self.token + 1, until)
+            self._hand_out(taken, consumer, self.token + 1, until)
         return taken
+
+    def oldest(self) -> Iterator[Item]:
+        """Those that nobody holds, the oldest first."""
+        if self._ages is None:
+            self._ages = deque(self.items.values())
+        while self._ages and self._ages[0].where == GONE:
+            self._ages.popleft()
+        return (item for item in self._ages if item.where in (READY, RESTING, BLOCKED))
 
     def in_line(self) -> Iterator[Item]:
         """Those that nobody holds, in the order that they would be lent."""
         there = [item for item in self.items.values() if item.where in (READY, RESTING, BLOCKED)]
         return iter(sorted(there, key=lambda item: (item.where != READY, -item.priority, item.number)))
 
-    def of_receipt(self, place: int, token: int, now: Now) -> Item | None:
-        """The message that is lent under this token, if the lease still runs."""
-        item = self.items.get(place)
-        if item is None or item.where != LENT or item.token != token or self.boot != now.boot or item.until <= now.beat:
+    def of_receipt(self, receipt: str, now: Now) -> Item | None:
+        """The message that is lent under this receipt, if the lease still runs."""
+        place, _, token = receipt.partition("-")
+        try:
+            item, number = self.items.get(int(place)), int(token)
+        except ValueError:
+            raise BadInput(f"{receipt[:60]!a} is no receipt", hint="use the one of the delivery") from None
+        if item is None or item.where != LENT or item.token != number or item.until <= now.beat or self.boot != now.boot:
             return None
         return item
 
@@ -200,9 +241,9 @@ class Book:
                 self._come_forward(item)
         while self._leases and self._leases[0][0] <= now.beat:
             until, token, items = heappop(self._leases)
-            for item in items:
-                if item.where == LENT and item.token == token and item.until == until:
-                    self.give_back(item, AT_ONCE, RAN_OUT)
+            self._leased -= len(items)
+            for item in _lent(items, token, until):
+                self.give_back(item, AT_ONCE, RAN_OUT)
         while self._expiring and self._expiring[0][0] <= now.wall:
             item = heappop(self._expiring)[2]
             if item.where in (READY, RESTING, BLOCKED):
@@ -214,6 +255,7 @@ class Book:
         for item in [item for item in self.items.values() if item.where == LENT]:
             self.give_back(item, AT_ONCE, RAN_OUT)
         self._leases.clear()
+        self._leased = 0
 
     def next_change(self) -> tuple[int | None, int | None]:
         """When there may be more to lend although nothing comes: by the wall's clock, and by that of leases."""
@@ -232,7 +274,7 @@ class Book:
                 self._come_forward(item)
             elif item.where == LENT:
                 self.held[item.consumer] += 1
-                heappush(self._leases, (item.until, item.token, [item]))
+                self._lease_out(item.until, item.token, [item])
 
     # Inside
 
@@ -240,8 +282,10 @@ class Book:
         if item.where == READY:
             self.ready -= 1
         elif item.where == LENT:
-            self.held[item.consumer] -= 1
-            if not self.held[item.consumer]:
+            left = self.held[item.consumer] - 1
+            if left:
+                self.held[item.consumer] = left
+            else:
                 del self.held[item.consumer]
         elif item.where == LEAVING:
             self.leaving.pop(item.place, None)
@@ -272,9 +316,36 @@ class Book:
         elif first and chain[0].where == BLOCKED:
             self._come_forward(chain[0])
 
-    def trim(self) -> None:
-        """Those at the front that are not there any more: lent or finished by what was told, or taken out."""
-        while self._fresh and self._fresh[0].where != READY:
-            self._fresh.popleft()
-        while self._line and self._line[0][2].where != READY:
-            heappop(self._line)
+    def _tidy(self) -> None:
+        """What was lent, done or dropped leaves lines and heaps when its turn comes; they must not grow with what is gone."""
+        most = 2 * len(self.items) + _SPARE
+        if len(self._fresh) > most:
+            self._fresh = deque(item for item in self._fresh if item.where == READY)
+        if len(self._line) > most:
+            self._line = _heap(entry for entry in self._line if entry[2].where == READY)
+        if len(self._resting) > most:
+            self._resting = _heap(entry for entry in self._resting if entry[2].where == RESTING and entry[2].due == entry[0])
+        if len(self._expiring) > most:
+            self._expiring = _heap(entry for entry in self._expiring if entry[2].where != GONE)
+        if self._ages and len(self._ages) > most:
+            self._ages = deque(item for item in self._ages if item.where != GONE)
+        if self._leased > most:
+            self._tidy_leases()
+
+    def _tidy_leases(self) -> None:
+        running = [(until, token, _lent(items, token, until)) for until, token, items in self._leases]
+        self._leases = [lease for lease in running if lease[2]]
+        heapify(self._leases)
+        self._leased = sum(len(items) for _, _, items in self._leases)
+
+
+def _heap(entries: Iterable[_Entry]) -> list[_Entry]:
+    """Of each item the last entry."""
+    kept = list({number: (at, number, item) for at, number, item in entries}.values())
+    heapify(kept)
+    return kept
+
+
+def _lent(items: Iterable[Item], token: int, until: int) -> list[Item]:
+    """Those that are still lent under this lease."""
+    return [item for item in items if item.where == LENT and item.token == token and item.until == until]

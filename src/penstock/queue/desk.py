@@ -4,12 +4,12 @@ An event is a list that JSON can hold. Whoever keeps a journal writes the events
 another book what they did to the first.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from penstock.core.time import micros
-from penstock.errors import BadInput
 from penstock.queue.book import AT_ONCE, LENT, Book, Item, Now
+from penstock.queue.checks import check_settlements, readable
 from penstock.queue.port import Consumer, QueueSpec, Settlement
 
 Event = list[Any]
@@ -31,28 +31,33 @@ def lend(book: Book, spec: QueueSpec, consumer: Consumer, most: int, now: Now) -
 
 def settle(book: Book, spec: QueueSpec, settlements: Sequence[Settlement], now: Now) -> tuple[list[str], list[Event]]:
     """The receipts that do not count any more, and what was done for the others."""
-    lost, events, acked = list[str](), list[Event](), list[int]()
-    for settlement in settlements:
-        place, token = parsed(settlement.receipt)
-        item = book.of_receipt(place, token, now)
-        if item is None:
+    check_settlements(settlements)
+    lost, events, acked = list[str](), list[Event](), dict[int, Item]()
+    lent = [book.of_receipt(settlement.receipt, now) for settlement in settlements]  # before anything is done
+    for settlement, item in zip(settlements, lent, strict=True):
+        if item is None or item.where != LENT or item.place in acked:
             lost.append(settlement.receipt)
         elif settlement.fate == "ack":
-            book.finish(item, "acked")
-            acked.append(place)
+            acked[item.place] = item
         else:
-            events.append(_other(book, spec, item, settlement, now))
-    return lost, [*([["done", "acked", acked]] if acked else []), *events]
+            events += [*_acked(book, acked), _other(book, spec, item, settlement, now)]
+    return lost, [*events, *_acked(book, acked)]
+
+
+def _acked(book: Book, items: dict[int, Item]) -> list[Event]:
+    events = finish(book, items.values(), "acked")
+    items.clear()
+    return events
 
 
 def _other(book: Book, spec: QueueSpec, item: Item, settlement: Settlement, now: Now) -> Event:
     if settlement.fate == "nack":
         rest = spec.retry if settlement.delay is None else settlement.delay
         due = now.wall + micros(rest) if rest else AT_ONCE
-        reason = settlement.reason or "it was given back"
+        reason = readable(settlement.reason) or "it was given back"
         return _back(book, item, due, reason, settlement.tried)
     if settlement.fate == "reject":
-        reason = settlement.reason or "it was rejected"
+        reason = readable(settlement.reason) or "it was rejected"
         book.set_aside(item, reason)
         return ["aside", reason, [item.place]]
     until = now.beat + micros(spec.lease if settlement.delay is None else settlement.delay)
@@ -66,21 +71,30 @@ def _back(book: Book, item: Item, due: int, reason: str, tried: bool) -> Event:
     return ["back", due, reason, [item.place]] if tried else ["untried", due, [item.place]]
 
 
-def finish(book: Book, items: Sequence[Item], how: str) -> list[Event]:
-    for item in items:
-        book.finish(item, how)
-    return [["done", how, [i.place for i in items]]] if items else []
+def finish(book: Book, items: Collection[Item], how: str) -> list[Event]:
+    if not items:
+        return []
+    book.finish(items, how)
+    return [["done", how, [item.place for item in items]]]
+
+
+def turn_away(book: Book, count: int) -> list[Event]:
+    """Messages that were sent, and dropped before they were in."""
+    events: list[Event] = [["count", "sent", count], ["count", "dropped", count]] if count else []
+    for event in events:
+        told(book, event)
+    return events
 
 
 def oldest_free(book: Book, messages: int, bytes: int) -> list[Item]:
     """The oldest that nobody holds: at least so many, and of so many bytes."""
     found: list[Item] = []
-    for item in book.items.values():
-        if messages <= 0 and bytes <= 0:
-            break
-        if item.where < LENT:
+    if messages > 0 or bytes > 0:
+        for item in book.oldest():
             found.append(item)
             messages, bytes = messages - 1, bytes - item.size
+            if messages <= 0 and bytes <= 0:
+                break
     return found
 
 
@@ -90,11 +104,8 @@ def told(book: Book, event: Event) -> None:
     if kind == "take":
         _, consumer, token, until, places = event
         book.lend([book.items[p] for p in places], consumer, token, until)
-        book.trim()
     elif kind == "done":
-        for place in event[2]:
-            book.finish(book.items[place], event[1])
-        book.trim()
+        book.finish([book.items[place] for place in event[2]], event[1])
     elif kind == "back":
         for place in event[3]:
             book.give_back(book.items[place], event[1], event[2])
@@ -117,10 +128,3 @@ def told(book: Book, event: Event) -> None:
 
 def receipt(item: Item) -> str:
     return f"{item.place}-{item.token}"
-
-
-def parsed(receipt: str) -> tuple[int, int]:
-    place, _, token = receipt.partition("-")
-    if not place.isdigit() or not token.isdigit():
-        raise BadInput(f"{receipt!a} is no receipt", hint="use the one of the delivery")
-    return int(place), int(token)

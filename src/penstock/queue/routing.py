@@ -7,23 +7,27 @@ from functools import lru_cache
 from penstock.errors import BadInput
 from penstock.queue.port import Binding
 
-_WORD = re.compile(r"[^.*#\s]{1,255}")
+_WORD = re.compile(r"[^.*#\s\ud800-\udfff]{1,255}")  # no half of a surrogate pair: it cannot be written
 FOR = "penstock-for"  # of a message that comes back: the one queue of its source that takes it, whatever its bindings say
 LONGEST = 255  # bytes of a route, as AMQP has it
+_KINDS = ("a route", "a pattern of routes")
+_HINTS = (
+    "words with dots between them, such as orders.new.eu",
+    "words with dots between them, such as orders.*.eu; * is one word, # any number of them",
+)
 
 
 def check_route(route: str, pattern: bool = False) -> str:
     """The route, if it is words with dots between them; of a pattern, `*` and `#` may stand for words."""
-    words = route.split(".") if route else []
-    if len(route.encode()) > LONGEST or any(not _WORD.fullmatch(w) and not (pattern and w in ("*", "#")) for w in words):
-        what = "a pattern of routes" if pattern else "a route"
-        hint = (
-            'words with dots between them, such as "orders.*.eu"; * is one word, # any number'
-            if pattern
-            else "write it like orders.new.eu"
-        )
-        raise BadInput(f"{route!a} cannot be {what}", hint=hint)
+    if not isinstance(route, str) or not all(_WORD.fullmatch(w) or (pattern and w in ("*", "#")) for w in _words(route)):
+        raise BadInput(f"{str(route)[:60]!a} cannot be {_KINDS[pattern]}", hint=_HINTS[pattern])
+    if len(route.encode()) > LONGEST:
+        raise BadInput(f"{route[:60]!a}… is too long for {_KINDS[pattern]}", hint=f"at most {LONGEST} bytes")
     return route
+
+
+def _words(route: str) -> list[str]:
+    return route.split(".") if route else []
 
 
 def takes(bindings: Sequence[Binding], route: str, headers: Mapping[str, bytes], name: str = "") -> bool:
@@ -44,12 +48,14 @@ def fits(binding: Binding, route: str, headers: Mapping[str, bytes]) -> bool:
 
 @lru_cache(4096)
 def _matches(pattern: str, route: str) -> bool:
-    return pattern == "#" or _words_match(pattern.split(".") if pattern else [], route.split(".") if route else [])
+    return pattern == "#" or _words_match(_words(pattern), _words(route))
 
 
 def _words_match(pattern: Sequence[str], words: Sequence[str]) -> bool:
-    if not pattern:
-        return not words
-    if pattern[0] == "#":
-        return any(_words_match(pattern[1:], words[taken:]) for taken in range(len(words) + 1))
-    return bool(words) and pattern[0] in ("*", words[0]) and _words_match(pattern[1:], words[1:])
+    reached = {0}  # how many words what we have seen of the pattern may stand for
+    for part in pattern:
+        if part == "#":
+            reached = set(range(min(reached, default=len(words) + 1), len(words) + 1))
+        else:
+            reached = {at + 1 for at in reached if at < len(words) and part in ("*", words[at])}
+    return len(words) in reached
