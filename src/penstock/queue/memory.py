@@ -1,9 +1,12 @@
 """Queues in the memory of this process: the fastest, and gone with it."""
 
+import bisect
+import itertools
 import threading
 import time
 from collections.abc import Collection, Sequence
 from dataclasses import replace
+from operator import itemgetter
 from types import MappingProxyType
 
 from penstock.core.time import Clock, SystemClock, micros
@@ -20,6 +23,7 @@ from penstock.queue.telling import state_of
 
 NOTE = "in the memory of one process: gone when it ends"
 MOST = (1_000_000, 256 << 20)  # messages and bytes of a queue that has no limit of its own: memory is no buffer without an end
+_HEADERS = itemgetter(Message._fields.index("headers"))
 _LOOK = 0.05  # seconds between two looks for room: what expires makes some, too, and nobody tells
 
 
@@ -81,12 +85,6 @@ class MemoryQueue:
     def takes(self, message: Message) -> bool:
         return takes(self._spec.bindings, message.route, message.headers, self._spec.name)
 
-    def part_of(self, messages: Sequence[Message]) -> Sequence[Message]:
-        """Those that this queue takes."""
-        if not self._spec.bindings and not any([m[3] for m in messages]):
-            return messages
-        return [m for m in messages if self.takes(m)]
-
     def put(self, messages: Sequence[Message], now: Now) -> None:
         wall, items = now.wall, list[Item]()
         for place, message in enumerate(messages, self.place + 1):
@@ -114,13 +112,14 @@ class MemoryQueue:
 
     def too_many(self, messages: Sequence[Message]) -> Collection[int]:
         """Of messages that are sent, the positions of those that this queue drops: the newest."""
-        mine = [(i, m) for i, m in enumerate(messages) if self.takes(m)]
         self.wake()
-        kept = len(mine)
-        while kept and not self._fits([m for _, m in mine[:kept]]):
-            kept -= 1
-        desk.turn_away(self.book, len(mine) - kept)
-        return {i for i, _ in mine[kept:]}
+        mine = [(i, m) for i, m in enumerate(messages) if self.takes(m)]
+        sizes = list(itertools.accumulate(len(m.body) for _, m in mine))
+        most = len(mine) if self.limit.messages is None else max(0, self.limit.messages - len(self.book.items))
+        if self.limit.bytes is not None:
+            most = min(most, bisect.bisect_right(sizes, self.limit.bytes - self.book.bytes))
+        desk.turn_away(self.book, len(mine[most:]))
+        return {i for i, _ in mine[most:]}
 
     def purge(self) -> int:
         self.wake()
@@ -210,33 +209,39 @@ class MemoryQueues:
     def publish(self, queue: MemoryQueue, messages: Sequence[Message], wait: float) -> Sequence[str | None]:
         """Puts messages into all queues of the source that take them: all of them into all of those, or none."""
         check_messages(messages)
-        messages = [m if not m[3] else _with_own_headers(m) for m in self._ids.named(messages)]
-        deadline = time.monotonic() + wait
+        messages, deadline = _own(self._ids.named(messages)), time.monotonic() + wait
         with self.guard:
-            while short := self._short_of_room(queue, messages):
+            parts = self._parts(queue, messages)
+            while short := next((q for q, part in parts if not q.has_room(part)), None):
                 left = deadline - time.monotonic()
                 if not left > 0:
                     short.refuse(messages, wait)
                 self.guard.wait(min(left, _LOOK))
-            own = self._queues.get(queue.spec.origin)
-            away = own.too_many(messages) if own and own.limit.policy == "drop-newest" and own.spec.origin == own.spec.name else ()
-            self._put(queue.spec.origin, [m for i, m in enumerate(messages) if i not in away] if away else messages)
-            return [None if i in away else m.id for i, m in enumerate(messages)] if away else [m[1] for m in messages]
+                parts = self._parts(queue, messages)
+            away = self._too_many(queue.spec.origin, messages)
+            if away:
+                parts = self._parts(queue, [m for i, m in enumerate(messages) if i not in away])
+            now = self.now()
+            for taker, part in parts:
+                taker.put(part, now)
+        return [None if i in away else m.id for i, m in enumerate(messages)] if away else [m[1] for m in messages]
 
-    def _short_of_room(self, queue: MemoryQueue, messages: Sequence[Message]) -> MemoryQueue | None:
-        """A queue that cannot take its part of the messages now; Unroutable if there is one of them that no queue takes."""
+    def _parts(self, queue: MemoryQueue, messages: Sequence[Message]) -> list[tuple[MemoryQueue, Sequence[Message]]]:
+        """What each queue of the source gets; Unroutable if there is a message that none takes."""
         queues = self._sources.get(queue.spec.origin, [])
         if queue not in queues:
             raise no_queue(queue.spec.name, self._queues)
-        for message in messages if all(q.spec.bindings for q in queues) else [m for m in messages if m[3]]:
+        if not any(map(_HEADERS, messages)) and not any(q.spec.bindings for q in queues):
+            return [(q, messages) for q in queues]
+        for message in messages:
             if not any(q.takes(message) for q in queues):
                 raise unroutable(message, queue.spec.origin)
-        return next((q for q in queues if not q.has_room(q.part_of(messages))), None)
+        return [(q, [m for m in messages if q.takes(m)]) for q in queues]
 
-    def _put(self, source: str, messages: Sequence[Message]) -> None:
-        now = self.now()
-        for queue in self._sources[source]:
-            queue.put(queue.part_of(messages), now)
+    def _too_many(self, source: str, messages: Sequence[Message]) -> Collection[int]:
+        """Positions of messages that the source does not keep, since its own queue drops them."""
+        own = self._queues.get(source)
+        return own.too_many(messages) if own and own.limit.policy == "drop-newest" and own.spec.origin == source else ()
 
     def now(self) -> Now:
         boot, at = self._leases.beat()
@@ -252,6 +257,8 @@ class MemoryQueues:
         return made
 
 
-def _with_own_headers(message: Message) -> Message:
-    """The message, whatever whoever sent it does to its headers later."""
-    return message._replace(headers=MappingProxyType(dict(message.headers)))
+def _own(messages: Sequence[Message]) -> Sequence[Message]:
+    """The messages, whatever whoever sent them does to their headers later."""
+    if not any(map(_HEADERS, messages)):
+        return messages
+    return [m._replace(headers=MappingProxyType(dict(m.headers))) if m.headers else m for m in messages]
