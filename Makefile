@@ -3,7 +3,7 @@
 .PHONY: help demo test quick faults bench lint format lock clean java
 
 BIN := .venv/bin
-ROOMS := core storage log flow sinks views
+ROOMS := core storage log queue flow sinks views
 PARTS := tests/unit tests/contract --ignore tests/unit/kernels
 LAWS := tests/unit/kernels tests/laws tests/faults tests/docs examples
 WORKERS := 3  # more than cores, where tests wait for brokers and processes; those with Spark are two at a time

@@ -99,7 +99,8 @@ def check(storage: Storage, script: Script) -> None:
     lost = script.sent - script.done - script.unsure - set(found)
     assert not lost, f"sent, and gone: {lost}"
     assert set(found) <= script.sent | script.unsure
-    assert not [*drained(queues, "q"), *drained(queues, "q.dead")]
+    again = open_queues(storage, leases)
+    assert not [*drained(again, "q"), *drained(again, "q.dead")], "what was acknowledged then is there"
 
 
 def power_losses(seed: int, steps: int = 25, share: float = 0.15) -> int:

@@ -1,0 +1,64 @@
+"""Bugs on purpose: the tests of queues on a disk that fails find each of them."""
+
+from collections.abc import Callable
+
+import pytest
+
+from faults.queue_ledger import power_losses
+from penstock.errors import Damaged
+from penstock.queue import journal, ledger, on_log, share
+from penstock.queue.ledger import Ledger
+from penstock.queue.share import Share
+
+pytestmark = pytest.mark.faults
+Patch = pytest.MonkeyPatch
+
+
+def acknowledged_before_it_is_safe(patch: Patch) -> None:
+    patch.setattr(Ledger, "_make_safe", lambda self, written: None)
+
+
+def dead_before_its_number_is_safe(patch: Patch) -> None:
+    put = Ledger._put_to_rest
+    patch.setattr(Ledger, "_put_to_rest", lambda self, share, written: put(self, share, None))
+
+
+def dead_under_no_number(patch: Patch) -> None:
+    patch.setattr(on_log, "Sender", lambda *words, **more: None)
+
+
+def new_files_without_what_is_lent(patch: Patch) -> None:
+    whole = Share.sum
+
+    def cut(self: Share) -> list[object]:
+        kind, said = whole(self)
+        said["book"]["items"] = [row for row in said["book"]["items"] if row[9] != 3]
+        return [kind, said]
+
+    patch.setattr(share.Share, "sum", cut)
+
+
+def torn_records_are_believed(patch: Patch) -> None:
+    patch.setattr(journal, "crc32c", lambda data, start=0: 0)
+
+
+def the_end_is_not_cut(patch: Patch) -> None:
+    patch.setattr(journal, "_end", len)
+
+
+BUGS: dict[str, Callable[[Patch], None]] = {
+    "acknowledged before it is safe": acknowledged_before_it_is_safe,
+    "dead before its number is safe": dead_before_its_number_is_safe,
+    "dead under no number": dead_under_no_number,
+    "new files without what is lent": new_files_without_what_is_lent,
+    "torn records are believed": torn_records_are_believed,
+    "the end is not cut": the_end_is_not_cut,
+}
+
+
+@pytest.mark.parametrize("bug", BUGS)
+def test_a_wrong_journal_is_caught(bug: str, monkeypatch: Patch) -> None:
+    monkeypatch.setattr(ledger, "ROLL", 1_500)
+    BUGS[bug](monkeypatch)
+    with pytest.raises((AssertionError, Damaged, KeyError, ValueError)):
+        [power_losses(seed, steps=40) for seed in range(60)]
