@@ -2,39 +2,41 @@
 
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from itertools import islice
 from typing import NamedTuple
 
-from penstock.errors import AlreadyThere, Mismatch, NotFound, OffsetGone, PenstockError
+import orjson
+
+from penstock.errors import AlreadyThere, NotFound, PenstockError
 from penstock.log.file import FileLog
 from penstock.log.groups.leases import LeaseClock, MachineClock
 from penstock.log.groups.port import Groups, Source
 from penstock.log.port import Sender, Topic, TopicSpec
 from penstock.queue import desk
 from penstock.queue.book import Book, Now
-from penstock.queue.checks import Ids, check_consumer, check_message, check_spec
+from penstock.queue.checks import Ids, check_consumer, check_messages, check_spec
 from penstock.queue.dead import as_dead_letter, no_queue
 from penstock.queue.desk import Event
 from penstock.queue.journal import DELETED, Journal
 from penstock.queue.ledger import Ledger
+from penstock.queue.looking import AHEAD, Lookout
 from penstock.queue.port import Consumer, Delivery, Message, QueueSpec, QueueState, Settlement
-from penstock.queue.records import Shelf, prepared
+from penstock.queue.records import prepared
 from penstock.queue.refusals import full, too_large, unroutable
-from penstock.queue.routing import takes
+from penstock.queue.room import room_for, too_many
+from penstock.queue.routing import FOR, takes
 from penstock.queue.settings import decode_spec, encode_spec
-from penstock.queue.share import Seen, Share, where
+from penstock.queue.share import Share, where
 from penstock.queue.telling import state_of
 
-AHEAD = 1_000  # messages that are looked at before they are asked for: among so many, the highest priority is found
 _ROOM = 0.02  # seconds between two looks for room
-_GLANCE = 0.002  # seconds between two looks at what other processes sent
-_LOOK = 0.02  # the same while enough is ready: until a message of a higher priority is seen
 _TOLD = 1.0  # seconds between two notes of how far a queue has come
-DIRECTORY, _SETTINGS = "queues", ".json"
+DIRECTORY, _SETTINGS, _ENDED = "queues", ".json", ".ended"
+MAX_MESSAGE = 64 << 20  # bytes of a record, in topics that are made for queues
 PREFIX = "queue."  # of the groups that such notes are kept under
 
 
@@ -53,36 +55,38 @@ class LogQueue:
     def __init__(self, queues: "LogQueues", spec: QueueSpec, id: str) -> None:
         self._queues, self._spec, self._id = queues, spec, id
         self._topic = queues.log.topic(spec.origin)
-        self._shelf = Shelf(self._topic)
+        self._lookout = Lookout(self._topic, spec)
         self._ledger = Ledger(queues.log.storage, directory_of(spec.name), queues.now, self._bury)
-        self._told = self._looked = 0.0
+        self._told = 0.0
 
     @property
     def spec(self) -> QueueSpec:
         return self._spec
 
     def send(self, messages: Sequence[Message], wait: float = 0.0) -> Sequence[str | None]:
-        for message in messages:
-            check_message(message)
+        check_messages(messages)
         messages = self._queues.ids.named(messages)
-        self._queues.check_routes(self._spec.origin, messages)
-        if not messages:
-            return []
-        if self._spec.limit.policy == "buffer" or self._spec.source not in (None, self._spec.name):
+        self._queues.check_routes(self._spec, messages)
+        limited = self._queues.limited(self._spec.origin)
+        if limited:
+            return limited.send_limited(messages, wait)
+        if messages:
             self._append(messages)
-            return [message.id for message in messages]
-        return self._send_limited(messages, wait)
+        return [message.id for message in messages]
 
     def receive(self, consumer: Consumer, most: int = 1, auto: bool = False) -> Sequence[Delivery]:
         check_consumer(consumer, most)
 
-        def act(share: Share, now: Now) -> tuple[list[_Lent], list[Event]]:
-            events = self._look_ahead(share, max(most, AHEAD)) if self._worth_a_look(share, most) else []
+        def act(share: Share, now: Now) -> tuple[tuple[list[_Lent], bool], list[Event]]:
+            events = self._lookout.glance(share, most, self._queues.sent.get(self._spec.origin, 0.0), now)
             items, taken = desk.lend(share.book, self._spec, consumer, most, now)
             lent = [_Lent(item.place, desk.receipt(item), item.count, item.sent) for item in items]
-            return lent, [*events, *taken, *(desk.finish(share.book, items, "acked") if auto else [])]
+            done = desk.finish(share.book, items, "acked") if auto else []
+            return (lent, bool(share.book.leaving)), [*events, *taken, *done]
 
-        lent = self._ledger.run(act, durable=auto)
+        lent, leaving = self._ledger.run(act, durable=auto)
+        if leaving and not lent:  # by now they are among the dead letters, and others may have come forward
+            lent, _ = self._ledger.run(act, durable=auto)
         deliveries = self._deliveries(lent)
         self._tell()
         return deliveries
@@ -93,16 +97,16 @@ class LogQueue:
         return lost
 
     def peek(self, most: int = 10) -> Sequence[Delivery]:
-        def act(share: Share, _: Now) -> tuple[list[_Lent], list[Event]]:
-            events = self._look_ahead(share, max(most, AHEAD))
-            return [_Lent(item.place, "", item.count, item.sent) for item in islice(share.book.in_line(), most)], events
+        def act(share: Share, now: Now) -> tuple[list[_Lent], list[Event]]:
+            events = self._lookout.look(share, max(most, AHEAD), now)
+            return [_Lent(item.place, "", item.count, item.sent) for item in islice(share.book.in_line(), max(most, 0))], events
 
         return self._deliveries(self._ledger.run(act, durable=False))
 
     def state(self) -> QueueState:
         def act(share: Share, now: Now) -> tuple[QueueState, list[Event]]:
-            events = self._look_ahead(share, AHEAD)
-            unread = sum(end.next - share.next.get(p, 0) for p, end in self._topic.ends().items())
+            events = self._lookout.look(share, AHEAD, now)
+            unread = self._lookout.unread(share)
             found = state_of(share.book, self._spec, now, self._notes(unread))
             return replace(found, ready=found.ready + unread), events
 
@@ -111,16 +115,10 @@ class LogQueue:
     def purge(self) -> int:
         """Removes what nobody holds; how many messages there were."""
 
-        def act(share: Share, _: Now) -> tuple[int, list[Event]]:
+        def act(share: Share, now: Now) -> tuple[int, list[Event]]:
             there = list(share.book.in_line())
-            events = desk.finish(share.book, there, "purged")
-            count = len(there)
-            for partition, end in self._topic.ends().items():
-                start = max(share.next.get(partition, 0), end.first)
-                passed = self._count(partition, start, end.next)
-                count += passed
-                events.append(share.skip(partition, end.next, passed))
-            return count, events
+            count, events = self._lookout.pass_over(share)
+            return len(there) + count, [*desk.finish(share.book, there, "purged"), *events]
 
         return self._ledger.run(act)
 
@@ -136,91 +134,42 @@ class LogQueue:
             self._topic.append(partition, batch)
         self._queues.sent[self._spec.origin] = time.monotonic()
 
-    def _send_limited(self, messages: Sequence[Message], wait: float) -> Sequence[str | None]:
-        limit, size = self._spec.limit, sum(len(m.body) for m in messages)
-        never = (limit.messages is not None and len(messages) > limit.messages) or (limit.bytes is not None and size > limit.bytes)
-        if limit.policy == "push-back" and never:
+    def send_limited(self, messages: Sequence[Message], wait: float) -> Sequence[str | None]:
+        """Sends what this queue's limit leaves room for, for all queues of its source."""
+        if self._spec.limit.policy == "push-back" and not room_for(self._spec, messages):
             raise too_large(self._spec)
         deadline = time.monotonic() + wait
         while True:
             last = time.monotonic() >= deadline
-            kept = self._ledger.run_alone(partial(self._fitted, messages=messages, last=last), durable=False)
-            if kept is not None:
-                return [m.id if i < kept else None for i, m in enumerate(messages)]
+            sent = self._ledger.run_alone(partial(self._fitted, messages=messages, last=last), durable=False)
+            if sent is not None:
+                return sent
             if last:
                 raise full(self._spec, wait)
             time.sleep(_ROOM)
 
-    def _fitted(self, share: Share, _: Now, messages: Sequence[Message], last: bool) -> tuple[int | None, list[Event]]:
-        """How many of the messages were sent; None if they have to wait."""
-        limit, events = self._spec.limit, self._look_ahead(share, None)
-        if limit.policy == "drop-oldest":
-            self._append(messages)
-            return len(messages), [*events, *self._look_ahead(share, None)]
-        kept = _that_fit(messages, limit.messages, limit.bytes, share.book)
-        if limit.policy == "push-back" and kept < len(messages):
-            return None, [*events, *(_counted(share, "refused", len(messages)) if last else [])]
+    def _fitted(
+        self, share: Share, now: Now, messages: Sequence[Message], last: bool
+    ) -> tuple[Sequence[str | None] | None, list[Event]]:
+        """The ids of the messages that were sent; None if they have to wait."""
+        events = self._lookout.look(share, None, now)
+        away: Collection[int] = ()
+        if self._spec.limit.policy == "push-back" and not room_for(self._spec, messages, share.book):
+            return None, [*events, *(_refused(share.book, len(messages)) if last else [])]
+        if self._spec.limit.policy == "drop-newest":
+            away = too_many(self._spec, messages, share.book)
+            events += desk.turn_away(share.book, len(away))
+        kept = [m for i, m in enumerate(messages) if i not in away]
         if kept:
-            self._append(messages[:kept])
-        return kept, [*events, *_counted(share, "dropped", len(messages) - kept)]
-
-    def _worth_a_look(self, share: Share, most: int) -> bool:
-        """Not where that was done a moment ago, and nothing was sent from here since."""
-        now, since = time.monotonic(), self._queues.sent.get(self._spec.origin, 0.0)
-        if since < self._looked and now - self._looked < (_LOOK if share.book.ready >= most else _GLANCE):
-            return False
-        self._looked = now
-        return True
-
-    def _look_ahead(self, share: Share, most: int | None) -> list[Event]:
-        """Looks at the next records until so many messages are ready (None, and where there is a limit: at all of them)."""
-        if share.topic_id != self._topic.id:
-            raise Mismatch(
-                f"queue {self._spec.name} read another topic {self._spec.origin}, which was deleted",
-                hint=f"delete the queue and create it again: penstock queue delete {self._spec.name}",
-            )
-        events: list[Event] = []
-        if self._spec.limit.policy != "buffer":
-            most = None
-        for partition in range(self._topic.spec.partitions):
-            while most is None or share.book.ready < most:
-                start, wanted = share.next.get(partition, 0), AHEAD if most is None else most - share.book.ready
-                seen = self._seen(partition, start, wanted)
-                if seen.next == start:
-                    break
-                events.append(share.admit(seen))
-                if len(seen.items) < wanted and not self._spec.bindings:
-                    break  # it came to the end
+            self._append(kept)
         if self._spec.limit.policy == "drop-oldest":
-            messages = len(share.book.items) - self._spec.limit.messages if self._spec.limit.messages is not None else 0
-            size = share.book.bytes - self._spec.limit.bytes if self._spec.limit.bytes is not None else 0
-            events += desk.finish(share.book, desk.oldest_free(share.book, messages, size), "dropped")
-        return events
-
-    def _seen(self, partition: int, start: int, most: int) -> Seen:
-        try:
-            return self._shelf.look(partition, start, most, self._spec.bindings)
-        except OffsetGone as gone:
-            name, first = self._spec.name, self._topic.ends()[partition].first
-            raise OffsetGone(
-                f"{self._spec.origin}/{partition}: records {start} to {first - 1} were removed before queue {name} had lent them",
-                hint=f"penstock queue purge {name} goes on with what comes; penstock topic alter keeps records longer",
-            ) from gone
-
-    def _count(self, partition: int, start: int, stop: int) -> int:
-        """How many messages of this queue stand there."""
-        count = 0
-        while start < stop:
-            seen = self._shelf.look(partition, start, AHEAD, self._spec.bindings)
-            if seen.next == start:
-                break
-            count, start = count + len(seen.items), seen.next
-        return count
+            events += self._lookout.look(share, None, now)
+        return [None if i in away else m.id for i, m in enumerate(messages)], events
 
     # What goes out
 
     def _deliveries(self, lent: Sequence[_Lent]) -> Sequence[Delivery]:
-        found = self._shelf.messages([one.place for one in lent])
+        found = self._lookout.shelf.messages([one.place for one in lent])
         return [Delivery(found[one.place], one.receipt, one.attempt, one.sent, self._origin(one.place)) for one in lent]
 
     def _origin(self, place: int) -> str:
@@ -228,7 +177,7 @@ class LogQueue:
         return f"{self._spec.origin}/{partition}/{offset}"
 
     def _bury(self, share: Share, place: int, number: int) -> None:
-        message, item, now = self._shelf.messages([place])[place], share.book.items[place], self._queues.now().wall
+        message, item, now = self._lookout.shelf.messages([place])[place], share.book.items[place], self._queues.now().wall
         letter = as_dead_letter(message, self._spec.name, self._origin(place), item.count, share.book.leaving[place], now)
         topic = self._queues.dead(self._spec)
         rows = prepared(topic, [letter], now)
@@ -264,7 +213,7 @@ class LogQueues:
         self.ids = Ids()
         self._open: dict[str, LogQueue] = {}
         self.sent: dict[str, float] = {}  # by source: when this process last sent to it
-        self._sources: tuple[float, dict[str, list[QueueSpec]]] = (0.0, {})
+        self._known: tuple[float, dict[str, QueueSpec]] | None = None
 
     def create(self, spec: QueueSpec) -> LogQueue:
         check_spec(spec)
@@ -290,10 +239,17 @@ class LogQueues:
         return sorted(name.removesuffix(_SETTINGS) for name in self.log.storage.list(DIRECTORY) if name.endswith(_SETTINGS))
 
     def delete(self, name: str) -> None:
+        """Where it ended is noted: a queue of that name that is made again begins there."""
         queue = self.queue(name)
-        self.log.storage.remove(settings_of(name))
-        queue.delete()
-        self.log.storage.remove(directory_of(name))
+        topic = self._topic(queue.spec.origin)
+        ended = orjson.dumps({"topic": topic.id, "next": [[p, end.next] for p, end in topic.ends().items()]})
+        with self.log.storage.lock(f"{DIRECTORY}/lock"):
+            self.log.storage.remove(settings_of(name))
+            queue.delete()
+            self.log.storage.remove(directory_of(name))
+            self.log.storage.remove(f"{DIRECTORY}/{name}{_ENDED}")
+            self.log.storage.publish(f"{DIRECTORY}/{name}{_ENDED}", ended)
+        self._known = None
         if self.groups:
             with suppress(PenstockError):
                 self.groups.forget(f"{PREFIX}{name}")
@@ -312,43 +268,61 @@ class LogQueues:
                 self._make(QueueSpec(spec.dead_letters), self._topic(spec.dead_letters))
         return self._topic(self.queue(spec.dead_letters).spec.origin)
 
-    def check_routes(self, source: str, messages: Sequence[Message]) -> None:
-        """Unroutable if there is a message that no queue of the source takes."""
-        if time.monotonic() - self._sources[0] > _TOLD:
-            self._sources = (time.monotonic(), self._by_source())
-        specs = self._sources[1].get(source, [])
-        if specs and all(spec.bindings for spec in specs):
+    def check_routes(self, spec: QueueSpec, messages: Sequence[Message]) -> None:
+        """Unroutable if there is a message that no queue of the source takes; NotFound if the queue is gone."""
+        known = self._specs()
+        if spec.name not in known:
+            raise no_queue(spec.name, known)
+        takers = [other for other in known.values() if other.origin == spec.origin]
+        if all(other.bindings for other in takers) or any(FOR in message.headers for message in messages):
             for message in messages:
-                if not any(takes(spec.bindings, message.route, message.headers) for spec in specs):
-                    raise unroutable(message, source)
+                if not any(takes(other.bindings, message.route, message.headers, other.name) for other in takers):
+                    raise unroutable(message, spec.origin)
 
-    def _by_source(self) -> dict[str, list[QueueSpec]]:
-        found: dict[str, list[QueueSpec]] = {}
-        for name in self.names():
-            with suppress(NotFound):
-                spec = self.queue(name).spec
-                found.setdefault(spec.origin, []).append(spec)
-        return found
+    def limited(self, source: str) -> LogQueue | None:
+        """The queue whose limit counts for whoever sends to a source: that of its name."""
+        own = self._specs().get(source)
+        return self.queue(source) if own and own.origin == source and own.limit.policy != "buffer" else None
+
+    def _specs(self) -> dict[str, QueueSpec]:
+        """All queues; those that another process makes or deletes are noticed within a second."""
+        if self._known is None or time.monotonic() - self._known[0] > _TOLD:
+            found: dict[str, QueueSpec] = {}
+            for name in self.names():
+                with suppress(NotFound):
+                    found[name] = self.queue(name).spec
+            self._known = (time.monotonic(), found)
+        return self._known[1]
 
     def _topic(self, name: str) -> Topic:
         try:
             return self.log.topic(name)
         except NotFound:
             with suppress(AlreadyThere):
-                return self.log.create(TopicSpec(name))
+                return self.log.create(TopicSpec(name, max_record=MAX_MESSAGE))
             return self.log.topic(name)
 
     def _make(self, spec: QueueSpec, topic: Topic) -> None:
         """The journal first: a queue that can be found is whole."""
-        id, at = secrets.token_hex(8), {p: end.next if spec.start == "latest" else end.first for p, end in topic.ends().items()}
-        share = Share(Book(spec.ordered, spec.tries), topic.id, at)
+        share = Share(Book(spec.ordered, spec.tries), topic.id, self._beginning(spec, topic))
         with self.log.storage.lock(f"{DIRECTORY}/lock"):
             if spec.name in self.names():
                 raise AlreadyThere(f"there is a queue {spec.name} already")
             self.log.storage.remove(directory_of(spec.name))  # what a crash left of one that was being made, or deleted
             Journal(self.log.storage, directory_of(spec.name)).begin(share.sum())
-            self.log.storage.publish(settings_of(spec.name), encode_spec(spec, id))
-        self._sources = (0.0, {})
+            self.log.storage.publish(settings_of(spec.name), encode_spec(spec, secrets.token_hex(8)))
+        self._known = None
+
+    def _beginning(self, spec: QueueSpec, topic: Topic) -> dict[int, int]:
+        """By partition, the first record: the earliest that no earlier queue of this name had seen, or the next that comes."""
+        if spec.start == "latest":
+            return {partition: end.next for partition, end in topic.ends().items()}
+        try:
+            ended = orjson.loads(bytes(self.log.storage.read(f"{DIRECTORY}/{spec.name}{_ENDED}")))
+        except NotFound:
+            ended = {"topic": ""}
+        seen = dict(ended["next"]) if ended["topic"] == topic.id else {}
+        return {partition: max(end.first, seen.get(partition, 0)) for partition, end in topic.ends().items()}
 
 
 def directory_of(name: str) -> str:
@@ -368,18 +342,7 @@ def _first_undone(share: Share, _: Now) -> tuple[dict[int, int], list[Event]]:
     return first, []
 
 
-def _that_fit(messages: Sequence[Message], most: int | None, size: int | None, book: Book) -> int:
-    """How many of the messages, from the first on, there is room for."""
-    kept, room = 0, (size - book.bytes) if size is not None else None
-    for message in messages[: max(0, most - len(book.items)) if most is not None else None]:
-        if room is not None:
-            room -= len(message.body)
-            if room < 0:
-                break
-        kept += 1
-    return kept
-
-
-def _counted(share: Share, what: str, count: int) -> list[Event]:
-    share.book.counts[what] += count
-    return [["count", what, count]] if count else []
+def _refused(book: Book, count: int) -> list[Event]:
+    event: Event = ["count", "refused", count]
+    desk.told(book, event)
+    return [event]

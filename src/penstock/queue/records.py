@@ -19,7 +19,7 @@ from penstock.log.rows import deletes_of
 from penstock.log.sizes import row_sizes
 from penstock.log.text import json_objects
 from penstock.queue.book import AT_ONCE, FOREVER, Item
-from penstock.queue.port import Binding, Message
+from penstock.queue.port import Message, QueueSpec
 from penstock.queue.routing import takes
 from penstock.queue.share import Seen, place_of, where
 
@@ -74,15 +74,15 @@ class Shelf:
         self._bytes = 0
         self._chunks: dict[int, Chunk] = {}  # by partition: a frame that was looked at in part
 
-    def look(self, partition: int, start: int, most: int, bindings: Sequence[Binding]) -> Seen:
-        """The next records of a partition, at most so many."""
+    def look(self, partition: int, start: int, most: int, spec: QueueSpec) -> Seen:
+        """The next records of a partition, at most so many, and those of them that this queue takes."""
         items, end = list[Item](), start
         with self._guard:
             for chunk in self._from(partition, start):
                 offsets = chunk.offsets
                 first = int(np.searchsorted(offsets, end))
                 numbers = offsets[first : first + most].tolist()
-                items += self._items(chunk, partition, first, numbers, bindings)
+                items += self._items(chunk, partition, first, numbers, spec)
                 most -= len(numbers)
                 if first + len(numbers) < len(offsets):
                     self._chunks[partition] = chunk
@@ -109,14 +109,12 @@ class Shelf:
             start = kept.frame.end
         yield from self._topic.read(partition, start)
 
-    def _items(
-        self, chunk: Chunk, partition: int, first: int, offsets: Sequence[int], bindings: Sequence[Binding]
-    ) -> Iterator[Item]:
+    def _items(self, chunk: Chunk, partition: int, first: int, offsets: Sequence[int], spec: QueueSpec) -> Iterator[Item]:
         rows = chunk.rows.slice(first, len(offsets))
         sizes, sent = _sizes(self._topic.spec, rows), chunk.appended[first : first + len(offsets)].tolist()
         gone = deletes_of(rows, self._topic.spec.schema is None)
         for i, (message, said) in enumerate(_messages(self._topic.spec, partition, offsets, rows)):
-            if (gone is not None and gone[i]) or (bindings and not takes(bindings, message.route, message.headers)):
+            if (gone is not None and gone[i]) or not takes(spec.bindings, message.route, message.headers, spec.name):
                 continue  # a delete is no message
             place = place_of(partition, offsets[i])
             self._keep(place, message)

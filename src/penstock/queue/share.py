@@ -59,7 +59,7 @@ class Share:
     def skip(self, partition: int, next: int, count: int) -> Event:
         """Passes records over without a look."""
         self.next[partition] = next
-        self.book.counts["purged"] += count
+        self.book.counts.update(sent=count, purged=count)
         return ["skip", partition, next, count]
 
     def told(self, event: Event) -> None:
