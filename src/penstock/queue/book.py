@@ -178,6 +178,7 @@ class Book:
         for item in items:
             self._leave(item)
             item.where = GONE
+            item.kept = None  # it may stand in a line or a heap for a while
             del places[item.place]
             count += 1
             size += item.size
