@@ -14,7 +14,7 @@ import orjson
 from penstock.errors import AlreadyThere, NotFound, PenstockError
 from penstock.log.file import FileLog
 from penstock.log.groups.leases import LeaseClock, MachineClock
-from penstock.log.groups.port import Groups, Source
+from penstock.log.groups.port import QUEUE, Groups, Source
 from penstock.log.port import Sender, Topic, TopicSpec
 from penstock.queue import desk
 from penstock.queue.book import Book, Now
@@ -37,7 +37,6 @@ _ROOM = 0.02  # seconds between two looks for room
 _TOLD = 1.0  # seconds between two notes of how far a queue has come
 DIRECTORY, _SETTINGS, _ENDED = "queues", ".json", ".ended"
 MAX_MESSAGE = 64 << 20  # bytes of a record, in topics that are made for queues
-PREFIX = "queue."  # of the groups that such notes are kept under
 
 
 class _Lent(NamedTuple):
@@ -88,12 +87,12 @@ class LogQueue:
         if leaving and not lent:  # by now they are among the dead letters, and others may have come forward
             lent, _ = self._ledger.run(act, durable=auto)
         deliveries = self._deliveries(lent)
-        self._tell()
+        self.tell()
         return deliveries
 
     def settle(self, settlements: Sequence[Settlement]) -> Sequence[str]:
         lost = self._ledger.run(lambda share, now: desk.settle(share.book, self._spec, settlements, now)) if settlements else []
-        self._tell()
+        self.tell()
         return lost
 
     def peek(self, most: int = 10) -> Sequence[Delivery]:
@@ -181,7 +180,7 @@ class LogQueue:
         letter = as_dead_letter(message, self._spec.name, self._origin(place), item.count, share.book.leaving[place], now)
         topic = self._queues.dead(self._spec)
         rows = prepared(topic, [letter], now)
-        topic.append(0, rows.rows, sender=Sender(f"{PREFIX}{self._spec.name}.{self._id}", 0, number, gaps=True))
+        topic.append(0, rows.rows, sender=Sender(f"{QUEUE}{self._spec.name}.{self._id}", 0, number, gaps=True))
 
     def _notes(self, unread: int) -> list[str]:
         notes = [f"dead letters cannot be put away: {self._ledger.trouble.what}"] if self._ledger.trouble else []
@@ -192,7 +191,7 @@ class LogQueue:
             notes.append(f"more than the {limit.messages:,} messages that are worth a look")
         return notes
 
-    def _tell(self) -> None:
+    def tell(self) -> None:
         """Notes how far the queue has come, now and then: retention waits for it, and groups show it."""
         groups, now = self._queues.groups, time.monotonic()
         if groups is None or now - self._told < _TOLD:
@@ -200,7 +199,7 @@ class LogQueue:
         self._told = now
         source = Source(self._spec.origin, self._topic.id, self._topic.spec.partitions)
         with suppress(PenstockError):  # it is told again
-            groups.put(f"{PREFIX}{self._spec.name}", source, self._ledger.run(_first_undone, durable=False))
+            groups.put(f"{QUEUE}{self._spec.name}", source, self._ledger.run(_first_undone, durable=False))
 
 
 class LogQueues:
@@ -223,7 +222,9 @@ class LogQueues:
         self._make(spec, topic)
         with suppress(AlreadyThere):
             self._make(QueueSpec(spec.dead_letters), self._topic(spec.dead_letters))
-        return self.queue(spec.name)
+        made = self.queue(spec.name)
+        made.tell()
+        return made
 
     def queue(self, name: str) -> LogQueue:
         try:
@@ -252,7 +253,7 @@ class LogQueues:
         self._known = None
         if self.groups:
             with suppress(PenstockError):
-                self.groups.forget(f"{PREFIX}{name}")
+                self.groups.forget(f"{QUEUE}{name}")
 
     def purge(self, name: str) -> int:
         return self.queue(name).purge()

@@ -7,14 +7,17 @@ from collections.abc import Iterable, Mapping
 from penstock.core.names import check_name
 from penstock.errors import BadInput, NotFound
 from penstock.log.groups.leases import Beat
-from penstock.log.groups.port import FLOW
+from penstock.log.groups.port import FLOW, QUEUE
 from penstock.log.groups.rules import Member, lease_micros
 
 
 def check_joined(group: str) -> str:
     """The name of a group that members may join."""
-    if check_name(group, "group").startswith(FLOW):
-        raise BadInput(f"{group} is a flow, which nobody joins", hint=f"choose a name that does not begin with {FLOW}")
+    for prefix in (FLOW, QUEUE):
+        if check_name(group, "group").startswith(prefix):
+            raise BadInput(
+                f"{group} is a {prefix[:-1]}, which nobody joins", hint=f"choose a name that does not begin with {prefix}"
+            )
     return group
 
 

@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 
 from penstock.log.holding import Held
 
-FLOW = "flow."  # groups of this prefix are flows; nobody joins them
+FLOW, QUEUE = "flow.", "queue."  # groups of these prefixes are flows and queues; nobody joins them
 
 
 class Source(NamedTuple):

@@ -7,7 +7,7 @@ from penstock.errors import BadInput, InUse
 from penstock.log.consumer import Where
 from penstock.log.groups.names import no_group
 from penstock.log.groups.places import offsets_at
-from penstock.log.groups.port import FLOW, Groups, GroupState, Source
+from penstock.log.groups.port import FLOW, QUEUE, Groups, GroupState, Source
 from penstock.log.port import Topic
 
 
@@ -50,6 +50,12 @@ def _reading(groups: Groups, group: str, topic: str) -> GroupState:
         raise BadInput(
             f"{group} is a flow: its offsets belong to its state and its results, and cannot move alone",
             hint=f"run it again under another name, or start it over: move the directory of flow {flow} away and drop its views",
+        )
+    if group.startswith(QUEUE):
+        queue = group.removeprefix(QUEUE)
+        raise BadInput(
+            f"{group} is a queue: it lends single messages, and no offset says which",
+            hint=f"penstock queue purge {queue} passes over what is there; a new queue begins at the earliest record",
         )
     states = groups.describe(group)
     for state in states:
