@@ -80,6 +80,7 @@ def test_files_are_ingested_once_however_often_it_runs(project: Path) -> None:
     assert numbers(project) == list(range(160))
 
 
+@pytest.mark.long
 def test_killed_and_stopped_while_it_runs_it_loses_and_doubles_nothing(project: Path) -> None:
     arrive(project, "1.json", range(50))
     running = subprocess.Popen(command(), cwd=project, env=environment(project), start_new_session=True, stderr=subprocess.PIPE)
