@@ -6,6 +6,7 @@ __version__ = "0.1.0"
 
 # Loaded when first asked for, so that `import penstock` is quick and needs no JVM.
 _NAMES = {
+    "Binding": "penstock.queue.port",
     "Calendar": "penstock.flow.kinds",
     "Count": "penstock.flow.kinds",
     "Flow": "penstock.door",
@@ -14,9 +15,14 @@ _NAMES = {
     "GroupSettings": "penstock.log.groups.consumer",
     "Hopping": "penstock.flow.kinds",
     "IdempotentWriter": "penstock.log.groups.once",
+    "Limit": "penstock.queue.port",
+    "Message": "penstock.queue.port",
     "PenstockError": "penstock.errors",
     "Position": "penstock.core.position",
     "Producer": "penstock.log.producer",
+    "Queue": "penstock.queue.queue",
+    "QueueSpec": "penstock.queue.port",
+    "Reject": "penstock.queue.letter",
     "Schema": "penstock.core.schema",
     "Session": "penstock.flow.kinds",
     "Sliding": "penstock.flow.kinds",
@@ -41,10 +47,14 @@ if TYPE_CHECKING:
     from penstock.log.open import open_log
     from penstock.log.port import TopicSpec
     from penstock.log.producer import Producer
+    from penstock.queue.letter import Reject
+    from penstock.queue.port import Binding, Limit, Message, QueueSpec
+    from penstock.queue.queue import Queue
     from penstock.testing.driver import FlowTest
     from penstock.views.view import View
 
 __all__ = [
+    "Binding",
     "Calendar",
     "Count",
     "Flow",
@@ -53,9 +63,14 @@ __all__ = [
     "GroupSettings",
     "Hopping",
     "IdempotentWriter",
+    "Limit",
+    "Message",
     "PenstockError",
     "Position",
     "Producer",
+    "Queue",
+    "QueueSpec",
+    "Reject",
     "Schema",
     "Session",
     "Sliding",

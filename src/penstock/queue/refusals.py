@@ -1,6 +1,8 @@
-"""What is said when messages cannot be taken."""
+"""What is said when messages cannot be taken, or settled."""
 
-from penstock.errors import BadInput, Full, Unroutable
+from collections.abc import Sequence
+
+from penstock.errors import BadInput, Full, LeaseLost, Unroutable
 from penstock.queue.port import Limit, Message, QueueSpec
 
 
@@ -21,6 +23,24 @@ def unroutable(message: Message, source: str) -> Unroutable:
         f"no queue of {source} takes a message with the route {message.route or 'that is empty'!r}",
         "nothing of this was sent",
         hint="penstock queue list shows what each queue takes",
+    )
+
+
+def settled_before(id: str, fate: str) -> BadInput:
+    if fate == "lost":
+        return BadInput(f"message {id} is in other hands: its lease ran out", hint="do nothing more with it; it is lent again")
+    hint = "with auto=True a message is done as it is handed out" if fate == "auto" else "a message is settled once"
+    return BadInput(f"message {id} is settled already: {fate}", hint=hint)
+
+
+def lease_lost(queue: str, ids: Sequence[str], count: int) -> LeaseLost:
+    """count: how many were to be settled."""
+    others = f"the other {count - len(ids):,} are settled" if len(ids) < count else ""
+    what = f"message {ids[0]}" if len(ids) == 1 else f"{ids[0]} and {len(ids) - 1:,} more messages"
+    return LeaseLost(
+        f"the lease on {what} of queue {queue} had run out: lent to somebody else by now, or soon",
+        *([others] if others else []),
+        hint="ask for a longer lease=, call message.extend() in between, or let Queue.work do it",
     )
 
 

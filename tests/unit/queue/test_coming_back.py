@@ -6,14 +6,14 @@ from penstock.errors import Unroutable
 from penstock.queue.dead import dead_letter
 from penstock.queue.desk import told
 from penstock.queue.memory import MemoryQueues
-from penstock.queue.port import Binding, Consumer, Message, QueueSpec, Settlement
+from penstock.queue.port import Binding, Consumer, Message, QueueSpec, QueuesPort, Settlement
 from penstock.queue.routing import FOR
 
 ME = Consumer("me")
 
 
-def test_a_message_that_nobody_began_with_keeps_its_tries() -> None:
-    queue = MemoryQueues().create(QueueSpec("emails", tries=2))
+def test_a_message_that_nobody_began_with_keeps_its_tries(queues: QueuesPort) -> None:
+    queue = queues.create(QueueSpec("emails", tries=2))
     queue.send([Message(b"x")])
     for _ in range(5):
         [lent] = queue.receive(ME)
@@ -36,8 +36,7 @@ def test_what_was_written_down_of_it_does_the_same_again() -> None:
     assert [book.ready for book in (first.book, second.book)] == [1, 1]
 
 
-def test_a_message_for_one_queue_goes_to_no_other_whatever_the_bindings_say() -> None:
-    queues = MemoryQueues()
+def test_a_message_for_one_queue_goes_to_no_other_whatever_the_bindings_say(queues: QueuesPort) -> None:
     packing = queues.create(QueueSpec("packing", source="orders", bindings=[Binding("orders.*")]))
     billing = queues.create(QueueSpec("billing", source="orders"))
     packing.send([Message(b"back", headers={FOR: b"packing"})])
@@ -47,8 +46,7 @@ def test_a_message_for_one_queue_goes_to_no_other_whatever_the_bindings_say() ->
         packing.send([Message(b"back", headers={FOR: b"elsewhere"})])
 
 
-def test_a_dead_letter_is_not_for_the_queue_that_it_left() -> None:
-    queues = MemoryQueues()
+def test_a_dead_letter_is_not_for_the_queue_that_it_left(queues: QueuesPort) -> None:
     queue = queues.create(QueueSpec("emails"))
     queue.send([Message(b"x", headers={FOR: b"emails", "trace": b"7"})])
     [lent] = queue.receive(ME)

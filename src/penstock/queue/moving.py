@@ -1,0 +1,121 @@
+"""Messages moved from one queue to another: sent there first, and then done here. A crash in between leaves a double, of one id."""
+
+import os
+import secrets
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from penstock.errors import BadInput
+from penstock.queue.dead import alive_again
+from penstock.queue.keeper import Keeper
+from penstock.queue.letter import Letter
+from penstock.queue.port import Consumer, Delivery, Message, QueuePort, Settlement
+from penstock.queue.routing import FOR
+from penstock.queue.wishes import NOW, Body, as_bytes
+
+BATCH = 100
+LOOKED = 10_000  # messages that a preview looks at, at most
+SHOWN = 20
+
+Edit = Callable[[Letter], Body | Message | None]
+Where = Callable[[Letter], bool]
+
+
+@dataclass(frozen=True)
+class Change:
+    """A message that is moved: as it stands, where to, and as it is sent there."""
+
+    letter: Letter
+    to: str
+    after: Message
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to move, where to, and how it is changed on the way."""
+
+    to: str | None = None  # None: where each of them died
+    edit: Edit | None = None  # the new body, or the whole message; None leaves the message where it is
+    where: Where | None = None
+    most: int | None = None
+    revive: bool = True  # what is said of their end is taken off
+
+    def change(self, letter: Letter) -> Change | None:
+        """None: it stays."""
+        if self.where is not None and not self.where(letter):
+            return None
+        edited = letter.message if self.edit is None else self.edit(letter)
+        if edited is None:
+            return None
+        message = edited if isinstance(edited, Message) else letter.message._replace(body=as_bytes(edited))
+        to = self.to or _where_it_died(letter)
+        message = alive_again(message) if self.revive else message
+        headers = {**message.headers, FOR: to.encode()}  # others that take from the same source had theirs
+        return Change(letter, to, message._replace(id=message.id or letter.id, headers=headers, delay=NOW, ttl=None))
+
+
+@dataclass
+class Moved:
+    """What was moved, or would be."""
+
+    moved: int = 0
+    left: int = 0  # looked at, and left where they are
+    changes: list[Change] = field(default_factory=list)  # the first ones
+
+    def add(self, changes: Sequence[Change], left: int = 0) -> None:
+        self.moved += len(changes)
+        self.left += left
+        self.changes += changes[: max(0, SHOWN - len(self.changes))]
+
+
+def preview(source: QueuePort, plan: Plan) -> Moved:
+    """What would be moved of the first messages, however many there are."""
+    seen, found = source.peek(LOOKED), Moved()
+    changes = [change for delivery in seen if (change := plan.change(Letter(delivery)))][: plan.most]
+    found.add(changes, len(seen) - len(changes))
+    return found
+
+
+def carry_out(source: QueuePort, target: Callable[[str], QueuePort], plan: Plan, wait: float) -> Moved:
+    """Moves what was there at the beginning; what comes meanwhile is left, even if it is the same again."""
+    total, done, looked = source.state().ready, Moved(), 0
+    consumer = Consumer(f"moving:{os.getpid()}:{secrets.token_hex(3)}", prefetch=max(1, total))
+    with Keeper(source, None) as keeper:
+        try:
+            while looked < total and (plan.most is None or done.moved < plan.most):
+                lent = source.receive(consumer, _next(plan, done, total - looked))
+                if not lent:
+                    break
+                keeper.hold(delivery.receipt for delivery in lent)
+                looked += len(lent)
+                _move(lent, target, plan, done, keeper, wait)
+        finally:
+            keeper.give_back()  # those that stay were lent, so that nobody took them for the first in line again
+    return done
+
+
+def _next(plan: Plan, done: Moved, there: int) -> int:
+    room = BATCH if plan.most is None or plan.where is not None else plan.most - done.moved
+    return min(BATCH, room, there)
+
+
+def _move(
+    lent: Sequence[Delivery], target: Callable[[str], QueuePort], plan: Plan, done: Moved, keeper: Keeper, wait: float
+) -> None:
+    room = None if plan.most is None else plan.most - done.moved
+    changes = [change for delivery in lent if (change := plan.change(Letter(delivery)))][:room]
+    by_target: dict[str, list[Change]] = {}
+    for change in changes:
+        by_target.setdefault(change.to, []).append(change)
+    done.left += len(lent) - len(changes)
+    for to, group in by_target.items():
+        ids = target(to).send([change.after for change in group], wait)
+        sent = [change for change, id in zip(group, ids, strict=True) if id is not None]
+        keeper.settle([Settlement(change.letter.delivery.receipt, "ack") for change in sent])
+        done.add(sent, len(group) - len(sent))
+
+
+def _where_it_died(letter: Letter) -> str:
+    if letter.dead is None:
+        raise BadInput(f"message {letter.id} is no dead letter: it does not say which queue it belongs to", hint="say to=")
+    return letter.dead.queue

@@ -1,0 +1,49 @@
+"""The queues that a program works with: those of its home's log, those of this process, or those that a URL leads to."""
+
+import os
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+
+from penstock.errors import BadInput
+from penstock.log.file import FileLog
+from penstock.log.groups.open import groups_of
+from penstock.log.open import VARIABLE as LOG
+from penstock.log.open import open_log
+from penstock.queue.memory import MemoryQueues
+from penstock.queue.on_log import LogQueues
+from penstock.queue.port import QueuesPort
+
+VARIABLE = "PENSTOCK_QUEUES"
+MEMORY = "memory:"
+_RABBIT = ("amqp://", "amqps://")
+
+
+def open_queues(at: str | None = None, home: Path | None = None) -> QueuesPort:
+    """The queues there: `memory:` (those of this process, gone with it), `amqp://host` (those of a RabbitMQ), else at what
+    PENSTOCK_QUEUES says, else those of the embedded log in this home (None: the one that the working directory leads to)."""
+    at = at or os.environ.get(VARIABLE)
+    if not at:
+        return _on_log(home)
+    if at == MEMORY:
+        return _memory()
+    if at.startswith(_RABBIT):
+        queues: QueuesPort = import_module("penstock.queue.rabbitmq.queues").RabbitQueues(at)
+        return queues
+    raise BadInput("that is no address of queues", hint="write memory: or amqp://host, or leave it out for the embedded log")
+
+
+def _on_log(home: Path | None) -> QueuesPort:
+    log = open_log(home)
+    if not isinstance(log, FileLog):
+        raise BadInput(
+            f"{LOG} leads to a log that holds no queues: they need the embedded one",
+            hint=f"say where they are, at=memory: or amqp://host (also {VARIABLE}), or unset {LOG}",
+        )
+    return LogQueues(log, groups_of(log))
+
+
+@cache
+def _memory() -> MemoryQueues:
+    """One for the whole process, so that all of it sees the same queues."""
+    return MemoryQueues()
