@@ -6,6 +6,7 @@ __version__ = "0.1.0"
 
 # Loaded when first asked for, so that `import penstock` is quick and needs no JVM.
 _NAMES = {
+    "Behind": "penstock.log.behind",
     "Binding": "penstock.queue.port",
     "Calendar": "penstock.flow.kinds",
     "Count": "penstock.flow.kinds",
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from penstock.flow.aggregates import agg
     from penstock.flow.kinds import Calendar, Count, Hopping, Session, Sliding, Tumbling
     from penstock.flow.lookups import database
+    from penstock.log.behind import Behind
     from penstock.log.groups.consumer import GroupConsumer, GroupSettings
     from penstock.log.groups.once import IdempotentWriter
     from penstock.log.open import open_log
@@ -54,6 +56,7 @@ if TYPE_CHECKING:
     from penstock.views.view import View
 
 __all__ = [
+    "Behind",
     "Binding",
     "Calendar",
     "Count",

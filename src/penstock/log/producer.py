@@ -23,6 +23,7 @@ from penstock.core.position import Position
 from penstock.core.time import FIRST, FOREVER, LAST, NEVER, duration, instant, micros, moment
 from penstock.errors import BadInput, BadRow, BadTime
 from penstock.log.attributes import Given, Places
+from penstock.log.behind import Behind, Gate
 from penstock.log.codec import Rejected
 from penstock.log.deletes import fields_of
 from penstock.log.intake import Intake, Prepared
@@ -81,7 +82,8 @@ class Producer:
     Rows wait until `batch_rows` of them are there, until `linger` has passed at the next `send`, or for `flush`, `mark` or the end
     of the `with`. If the log fails, what was not acknowledged is kept, and `flush` tries it again: nothing is lost or doubled.
     A refused row goes to `on_reject`; without that, `flush` raises BadRow once the others are in the log. With an `id` of its own
-    a producer goes on where the last one of that id ended; one with a higher `epoch` shuts the earlier ones out."""
+    a producer goes on where the last one of that id ended; one with a higher `epoch` shuts the earlier ones out. behind: waits
+    while a group is too far behind, and then raises Full; the row that `send` was called with is not taken then."""
 
     def __init__(
         self,
@@ -92,13 +94,14 @@ class Producer:
         batch_rows: int = 10_000,
         linger: str | timedelta = "100 ms",
         on_reject: Callable[[Mapping[str, Any] | bytes, str], None] | None = None,
+        behind: Behind | None = None,
     ) -> None:
         self.id = id or uuid.uuid4().hex
         self.acknowledged = 0  # rows that the log has said it holds
         self._topic, self._epoch, self._known = topic, epoch, id is not None
         self._intakes = (topic.spec, Intake(topic.spec), Intake(topic.spec, objects=True))
         self._batch_rows, self._linger = batch_rows, duration(linger, "linger").total_seconds()
-        self._on_reject = on_reject
+        self._on_reject, self._gate = on_reject, Gate(behind, topic) if behind else None
         self._buffer: list[_Buffered] = []
         self._since = 0.0
         self._queue: deque[_Frame] = deque()
@@ -148,9 +151,12 @@ class Producer:
         now = machine.monotonic()
         if not self._buffer:
             self._since = now
+        due = len(self._buffer) + 1 >= self._batch_rows or now - self._since >= self._linger
+        if due:
+            self._pass()
         self._buffer.append(item)
-        if len(self._buffer) >= self._batch_rows or now - self._since >= self._linger:
-            self.flush()
+        if due:
+            self._flush()
         return item.receipt
 
     def send_arrow(self, table: pa.Table, *, partition: int | None = None, keys: Sequence[bytes | None] | None = None) -> Sent:
@@ -194,6 +200,15 @@ class Producer:
 
     def flush(self) -> None:
         """Returns once the log has every row that was sent."""
+        if self._buffer or self._queue:
+            self._pass()
+        self._flush()
+
+    def _pass(self) -> None:
+        if self._gate:
+            self._gate.enter(self.acknowledged)
+
+    def _flush(self) -> None:
         self._drain()
         rows, self._buffer = self._buffer, []
         refused: list[tuple[_Buffered, str]] = []
@@ -216,7 +231,8 @@ class Producer:
         keys: Sequence[bytes | None] | None = None,
         before_refused: bool = False,
     ) -> Sent:
-        self.flush()
+        self._pass()
+        self._flush()
         sent = Sent(np.full(count, -1, np.int64), np.full(count, -1, np.int64), [])
         for start in range(0, count, self._batch_rows):
             rows = range(start, min(start + self._batch_rows, count))

@@ -13,6 +13,7 @@ from penstock.queue.dead import DeadLetter, dead_letter
 from penstock.queue.port import Delivery, Fate, Message, Settlement
 from penstock.queue.reasons import reason_of
 from penstock.queue.refusals import lease_lost, settled_before
+from penstock.queue.routing import FOR
 from penstock.queue.wishes import Time
 
 
@@ -59,7 +60,8 @@ class Letter:
 
     @property
     def headers(self) -> Mapping[str, bytes]:
-        return self.delivery.message.headers
+        headers = self.delivery.message.headers
+        return {name: value for name, value in headers.items() if name != FOR} if FOR in headers else headers
 
     @property
     def priority(self) -> int:

@@ -4,6 +4,7 @@ import os
 from functools import cache
 from importlib import import_module
 from pathlib import Path
+from typing import Protocol, runtime_checkable
 
 from penstock.errors import BadInput
 from penstock.log.file import FileLog
@@ -17,6 +18,13 @@ from penstock.queue.port import QueuesPort
 VARIABLE = "PENSTOCK_QUEUES"
 MEMORY = "memory:"
 _RABBIT = ("amqp://", "amqps://")
+
+
+@runtime_checkable
+class Closing(Protocol):
+    """Queues with a connection behind them."""
+
+    def close(self) -> None: ...
 
 
 def open_queues(at: str | None = None, home: Path | None = None) -> QueuesPort:

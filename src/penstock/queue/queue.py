@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from functools import partial
 from inspect import iscoroutinefunction
 from pathlib import Path
+from types import TracebackType
 from typing import Unpack
 
 from penstock.errors import AlreadyThere, BadInput, NotFound
@@ -12,7 +13,7 @@ from penstock.queue.aio import AsyncConsumer, AsyncHandler, in_loop, run
 from penstock.queue.consumer import QueueConsumer, consumer_of
 from penstock.queue.letter import Letter
 from penstock.queue.moving import Edit, Moved, Plan, Where, carry_out, preview
-from penstock.queue.open import open_queues
+from penstock.queue.open import Closing, open_queues
 from penstock.queue.port import Message, QueuePort, QueueSpec, QueuesPort, QueueState
 from penstock.queue.sending import batches
 from penstock.queue.wishes import Body, MessageWishes, QueueWishes, Time, WorkWishes, message_of, seconds, spec_of
@@ -27,7 +28,8 @@ class Queue:
     >>> emails = Queue.open("emails")  # doctest: +SKIP
     >>> emails.send({"to": "ann@example.com"}, delay="1 minute")  # doctest: +SKIP
 
-    Safe to use from several threads; on the log and on RabbitMQ from several processes."""
+    Safe to use from several threads; on the log and on RabbitMQ from several processes. `close` it, or use it in a `with`, where
+    there is a connection behind it."""
 
     def __init__(self, port: QueuePort, queues: QueuesPort) -> None:
         self.port, self._queues = port, queues
@@ -53,6 +55,17 @@ class Queue:
         >>> Queue.create("packing", source="orders", bindings=["orders.*.eu"])  # doctest: +SKIP"""
         queues = open_queues(at, home)
         return cls(queues.create(spec_of(name, settings)), queues)
+
+    def __enter__(self) -> "Queue":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ends the connection to the broker, if there is one: what this process holds is lent again."""
+        if isinstance(self._queues, Closing):
+            self._queues.close()
 
     @property
     def name(self) -> str:

@@ -6,6 +6,7 @@ import pytest
 
 from penstock.errors import Unroutable
 from penstock.queue.port import Binding, Message, QueuePort, QueuesPort
+from penstock.queue.routing import FOR
 from penstock.testing.queue_bench import QueueBench, bodies, letters, needs
 
 
@@ -112,3 +113,11 @@ class RoutesContract(QueueBench):
         with pytest.raises(Unroutable, match=r"new\.au"):
             queue.send([Message(b"c", route="new.au")])
         assert self.none(queue)
+
+    def test_a_message_for_one_queue_goes_to_no_other_whatever_the_bindings_say(self, queues: QueuesPort) -> None:
+        eu, rest = self.bound(queues, "eu", Binding("*.eu")), self.bound(queues, "rest")
+        eu.send([Message(b"back", headers={FOR: b"eu"}, route="new.us")])
+        assert bodies(self.take(eu)) == [b"back"]
+        assert self.none(rest)
+        with pytest.raises(Unroutable):
+            eu.send([Message(b"back", headers={FOR: b"elsewhere"})])
