@@ -39,6 +39,9 @@ COMMANDS = {
     ),
     "topic": Place("penstock.cli.topic:topic", "Create, alter, list, describe, write, read, mark, clean and delete topics."),
     "group": Place("penstock.cli.group:group", "Look at groups of readers: owners, lag, what blocks them; set them back."),
+    "queue": Place(
+        "penstock.cli.queue:queue", "Create, list, describe, write, read, move, redrive and delete queues of single messages."
+    ),
     "view": Place("penstock.cli.view:view", "List, show, look up and follow views."),
     "state": Place("penstock.cli.state:state", "Show what flows keep between epochs; cut it into more or fewer buckets."),
     "fates": Place("penstock.cli.fates:fates", "The books: what became of every row."),

@@ -36,17 +36,17 @@ def cleaning_settings(given: dict[str, Any]) -> dict[str, Any]:
         none = word == "retain" and found[word] == _NONE
         found[word] = None if none else duration(found[word], f"--{word}")
     if "retain_bytes" in found:
-        found["retain_bytes"] = None if found["retain_bytes"] == _NONE else _bytes(found["retain_bytes"])
+        found["retain_bytes"] = None if found["retain_bytes"] == _NONE else size_of(found["retain_bytes"], "--retain-bytes")
     return found
 
 
-def _bytes(text: str) -> int:
+def size_of(text: str, option: str) -> int:
     """10GB, 500 MiB or a number."""
     from penstock.errors import BadInput
 
     read = _SIZE.fullmatch(text.strip())
     if not read:
-        raise BadInput(f"--retain-bytes {text!r} is no size", hint="write it like 10GB, 500 MiB, or as a number of bytes")
+        raise BadInput(f"{option} {text!r} is no size", hint="write it like 10GB, 500 MiB, or as a number of bytes")
     power = " kmgt".index((read[2] or " ").lower())
     return max(1, int(float(read[1]) * (1024 if read[3] else 1000) ** power))
 

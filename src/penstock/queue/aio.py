@@ -9,7 +9,7 @@ from penstock.errors import LeaseLost, PenstockError
 from penstock.queue.hands import FIRST, Hands, longer
 from penstock.queue.letter import Lent, Received
 from penstock.queue.port import Consumer, Delivery, QueuePort
-from penstock.queue.wishes import Time, seconds
+from penstock.queue.wishes import NOW, Time, seconds
 from penstock.queue.worker import Handler, Worked, Worker
 
 AsyncHandler = Callable[[Received], Awaitable[object] | object]
@@ -29,6 +29,10 @@ class AsyncReceived(Lent):
     async def nack(self, delay: Time | None = None, reason: str = "") -> None:
         """Gives it back: it is lent again after `delay`, or goes to the dead letters if this was its last try."""
         await asyncio.to_thread(self._hands.settle, [(self, self.settlement("nack", delay, reason))])
+
+    async def release(self) -> None:
+        """Gives it back as it came: this was no try."""
+        await asyncio.to_thread(self._hands.settle, [(self, self.settlement("nack", NOW, tried=False))])
 
     async def reject(self, reason: str = "") -> None:
         """It goes to the dead letters at once."""

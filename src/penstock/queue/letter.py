@@ -14,7 +14,7 @@ from penstock.queue.port import Delivery, Fate, Message, Settlement
 from penstock.queue.reasons import reason_of
 from penstock.queue.refusals import lease_lost, settled_before
 from penstock.queue.routing import FOR
-from penstock.queue.wishes import Time
+from penstock.queue.wishes import NOW, Time
 
 
 class Reject(Exception):
@@ -100,10 +100,10 @@ class Lent(Letter):
 
     fate: str | None = None  # what became of it: a Fate, "auto", or "lost" with its lease
 
-    def settlement(self, fate: Fate, delay: Time | None = None, reason: str = "") -> Settlement:
+    def settlement(self, fate: Fate, delay: Time | None = None, reason: str = "", tried: bool = True) -> Settlement:
         if self.fate is not None:
             raise settled_before(self.id, self.fate)
-        return Settlement(self.delivery.receipt, fate, None if delay is None else duration(delay, "delay"), reason)
+        return Settlement(self.delivery.receipt, fate, None if delay is None else duration(delay, "delay"), reason, tried)
 
     def ending(self, error: BaseException | None) -> Settlement | None:
         """What becomes of it at the end of a `with`; None if that was said inside."""
@@ -144,6 +144,10 @@ class Received(Lent):
         """Gives it back: it is lent again after `delay` (by default what the queue's settings say), or goes to the dead letters
         if this was its last try."""
         self._settle([(self, self.settlement("nack", delay, reason))])
+
+    def release(self) -> None:
+        """Gives it back as it came: this was no try."""
+        self._settle([(self, self.settlement("nack", NOW, tried=False))])
 
     def reject(self, reason: str = "") -> None:
         """It goes to the dead letters at once."""

@@ -117,5 +117,8 @@ def _move(
 
 def _where_it_died(letter: Letter) -> str:
     if letter.dead is None:
-        raise BadInput(f"message {letter.id} is no dead letter: it does not say which queue it belongs to", hint="say to=")
+        raise BadInput(
+            f"message {letter.id} is no dead letter: it does not say which queue it belongs to",
+            hint="say where it goes: to=, or --to",
+        )
     return letter.dead.queue

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from penstock.cli.main import run
-from penstock.cli.topic_care import _bytes
+from penstock.cli.topic_care import size_of
 from penstock.errors import BadInput
 from penstock.log.groups.open import groups_of
 from penstock.log.groups.port import Source
@@ -113,10 +113,10 @@ def test_columns_are_added(home: Path, capsys: pytest.CaptureFixture[str]) -> No
 
 @pytest.mark.parametrize(("text", "size"), [("1", 1), ("10GB", 10**10), ("1.5 kb", 1500), ("2MiB", 2 << 20), ("3 T", 3 * 10**12)])
 def test_sizes_are_read_as_people_write_them(text: str, size: int) -> None:
-    assert _bytes(text) == size
+    assert size_of(text, "--retain-bytes") == size
 
 
 @pytest.mark.parametrize("text", ["", "many", "-1", "1 PB", "1 GB more"])
 def test_what_is_no_size_is_refused(text: str) -> None:
     with pytest.raises(BadInput, match="is no size"):
-        _bytes(text)
+        size_of(text, "--retain-bytes")
