@@ -12,6 +12,7 @@ from penstock.log.place import Place
 from penstock.log.port import Appended, Frame, Sender, TopicSpec
 from penstock.log.rows import Rows
 from penstock.log.stamp import Tail, stamped
+from penstock.storage.together import Together
 
 
 @dataclass
@@ -26,10 +27,6 @@ class Request:
     result: Appended | None = None
     error: PenstockError | None = None
 
-    @property
-    def done(self) -> bool:
-        return self.result is not None or self.error is not None
-
 
 class PartitionWriter:
     """Appends of many threads; other processes do the same beside it."""
@@ -37,19 +34,12 @@ class PartitionWriter:
     def __init__(self, place: Place, clock: Clock, segment_size: int, check_topic: Callable[[], None]) -> None:
         self._place, self._clock = place, clock
         self._keeper = SegmentKeeper(place, segment_size, check_topic)
-        self._waiting: list[Request] = []
-        self._waiting_guard = threading.Lock()
         self._leader = threading.Lock()
+        self._together = Together(self._commit)
 
     def append(self, request: Request) -> Appended:
-        """Returns once the frame is acknowledged. Whoever finds the way free commits for all that wait."""
-        with self._waiting_guard:
-            self._waiting.append(request)
-        with self._leader:
-            if not request.done:
-                with self._waiting_guard:
-                    group, self._waiting = self._waiting, []
-                self._commit(group)
+        """Returns once the frame is acknowledged."""
+        self._together.run(request)
         if request.error:
             raise request.error
         assert request.result
@@ -61,7 +51,7 @@ class PartitionWriter:
 
     def _commit(self, group: list[Request]) -> None:
         try:
-            with self._place.storage.lock(self._place.lock):
+            with self._leader, self._place.storage.lock(self._place.lock):
                 self._commit_locked(group)
         except PenstockError as error:
             _fail(group, error)

@@ -12,6 +12,7 @@ from penstock.queue.desk import Event, waken
 from penstock.queue.journal import Journal, Written
 from penstock.queue.share import Share
 from penstock.storage.port import Storage
+from penstock.storage.together import Together
 
 T = TypeVar("T")
 ROLL = 8 << 20  # bytes of a journal before it is summed up
@@ -26,10 +27,6 @@ class _Request(Generic[T]):
     result: list[T] = field(default_factory=list)
     error: PenstockError | None = None
     written: Written | None = None  # where its events stand, if there are any
-
-    @property
-    def done(self) -> bool:
-        return bool(self.result) or self.error is not None
 
 
 class _Spoiled(Exception):
@@ -46,8 +43,7 @@ class Ledger:
 
     def _begin(self) -> None:
         self._pid, self._journal = os.getpid(), Journal(self._storage, self._directory)
-        self._leader, self._guard = threading.Lock(), threading.Lock()
-        self._waiting: list[_Request[Any]] = []
+        self._leader, self._together = threading.Lock(), Together(self._commit)
         self._share: Share | None = None
         self._roll_at = ROLL
         self.trouble: PenstockError | None = None  # why dead letters could not be put away
@@ -56,21 +52,14 @@ class Ledger:
         """Does something under the lock; it may be tried twice. durable: it survives a power loss when this returns."""
         self._notice_fork()
         request = _Request(act, durable)
-        with self._guard:
-            self._waiting.append(request)
-        with self._leader:
-            if not request.done:
-                with self._guard:
-                    group, self._waiting = self._waiting, []
-                self._commit(group)
+        self._together.run(request)
         return self._answer(request)
 
     def run_alone(self, act: Act[T], durable: bool = True) -> T:
         """The same for what must not be tried twice."""
         self._notice_fork()
         request = _Request(act, durable)
-        with self._leader:
-            self._commit([request])
+        self._commit([request])
         return self._answer(request)
 
     def _answer(self, request: _Request[T]) -> T:
@@ -93,8 +82,8 @@ class Ledger:
 
     def _commit(self, group: Sequence[_Request[Any]]) -> None:
         try:
-            with self._storage.lock(f"{self._directory}/lock"):
-                self._together(group)
+            with self._leader, self._storage.lock(f"{self._directory}/lock"):
+                self._do(group)
         except _Spoiled:
             self._share = None
             for request in group:
@@ -110,7 +99,7 @@ class Ledger:
         for request in group:
             request.result, request.error = [], error
 
-    def _together(self, group: Sequence[_Request[Any]]) -> None:
+    def _do(self, group: Sequence[_Request[Any]]) -> None:
         share, now = self._caught_up(), self._now()
         events = waken(share.book, now)
         for request in group:
