@@ -18,7 +18,8 @@ from pathlib import Path
 import pytest
 
 from penstock.log.file import FileLog
-from penstock.queue.on_log import LogQueue, LogQueues
+from penstock.queue.log_queue import LogQueue
+from penstock.queue.on_log import LogQueues
 from penstock.queue.port import Consumer, Message, QueueSpec, Settlement
 from penstock.storage.local import LocalStorage
 

@@ -6,7 +6,7 @@ import pytest
 
 from faults.queue_ledger import power_losses
 from penstock.errors import Damaged
-from penstock.queue import journal, ledger, on_log, share
+from penstock.queue import journal, ledger, log_queue, share
 from penstock.queue.ledger import Ledger
 from penstock.queue.share import Share
 
@@ -24,7 +24,7 @@ def dead_before_its_number_is_safe(patch: Patch) -> None:
 
 
 def dead_under_no_number(patch: Patch) -> None:
-    patch.setattr(on_log, "Sender", lambda *words, **more: None)
+    patch.setattr(log_queue, "Sender", lambda *words, **more: None)
 
 
 def new_files_without_what_is_lent(patch: Patch) -> None:

@@ -1,5 +1,6 @@
 """One topic read as a log and as a queue: what each sees of the other, and what retention sees of both."""
 
+import os
 from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -17,7 +18,8 @@ from penstock.log.groups.open import groups_of
 from penstock.log.groups.resetting import plan
 from penstock.log.port import TopicSpec
 from penstock.log.producer import Producer
-from penstock.queue.on_log import LogQueue, LogQueues
+from penstock.queue.log_queue import LogQueue
+from penstock.queue.on_log import LogQueues
 from penstock.queue.port import Binding, Consumer, Delivery, Message, QueueSpec, Settlement
 from penstock.storage.local import LocalStorage
 
@@ -182,3 +184,22 @@ def test_messages_in_frames_of_any_size_are_read_in_parts(log: FileLog, queues: 
     while part := other.receive(Consumer("c", prefetch=5_000), 700):
         got += bodies(part)
     assert got == [*(b"%d" % n for n in range(2_500)), b"last"]
+
+
+def test_a_queue_is_used_on_both_sides_of_a_fork(queues: LogQueues) -> None:
+    queue = queues.create(QueueSpec("emails"))
+    queue.send([Message(b"parent")])
+    queue.peek()
+    queue._lookout.shelf._guard.acquire()  # as by another thread at the moment of the fork
+    pid = os.fork()
+    if not pid:
+        try:
+            [delivery] = queue.receive(ANNA)
+            done(queue, delivery)
+            queue.send([Message(b"child")])
+            os._exit(0)
+        finally:
+            os._exit(1)
+    assert os.waitpid(pid, 0)[1] == 0
+    queue._lookout.shelf._guard.release()
+    assert bodies(queue.receive(ANNA, 5)) == [b"child"]
