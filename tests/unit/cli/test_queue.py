@@ -165,30 +165,28 @@ def test_describe_tells_who_holds_what_and_what_became_of_the_others(call: Call,
     assert "holders" not in table.out
 
 
-def test_follow_shows_that_a_consumer_was_killed(call: Call, emails: Queue) -> None:
-    """Its messages come back when the lease has run out."""
+def test_follow_shows_that_a_worker_was_killed(call: Call, emails: Queue) -> None:
+    """It keeps its leases while it lives; when the last ones have run out its messages come back."""
     program = (
+        "import threading\n"
         "from penstock import Queue\n"
-        "with Queue.open('emails').consumer(lease='1 second', name='victim') as consumer:\n"
-        "    print(len(consumer.receive(3)), flush=True)\n"
-        "    input()\n"
+        "Queue.open('emails').work(lambda message: threading.Event().wait(), 3, lease='1 second', name='victim')\n"
     )
     command = [*PENSTOCK, "describe", "emails", "--follow", "--every", "20 ms", "--output", "jsonl"]
-    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "text": True}
-    with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, **pipes) as victim:
-        assert victim.stdout
-        assert victim.stdout.readline() == "3\n"
-        with subprocess.Popen(command, stderr=subprocess.DEVNULL, **pipes) as shown:
-            assert shown.stdout
-            victim.kill()
-            rows = iter(map(json.loads, shown.stdout))
-            first = next(rows)
-            last = next(row for row in rows if row["lent"] == 0)
-            shown.send_signal(signal.SIGINT)
-            shown.stdout.read()
+    with (
+        subprocess.Popen([sys.executable, "-c", program]) as victim,
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as shown,
+    ):
+        assert shown.stdout
+        rows = map(json.loads, shown.stdout)
+        held = next(row["holders"] for row in rows if row["lent"] == 3)
+        victim.kill()
+        last = next(row for row in rows if row["lent"] == 0)
+        shown.send_signal(signal.SIGINT)
+        shown.stdout.read()
     assert shown.returncode == 0
-    assert last["ready"] == 3
-    assert first["holders"] in ([], [{"consumer": "victim", "messages": 3, "seconds": first["holders"][0]["seconds"]}])
+    assert [(one["consumer"], one["messages"]) for one in held] == [("victim", 3)]
+    assert (last["ready"], last["holders"]) == (3, [])
 
 
 def test_send_takes_words_and_prints_their_ids(call: Call) -> None:
