@@ -88,7 +88,7 @@ class Book:
         self.held: Counter[str] = Counter()  # messages that each consumer holds
         self.bytes = self.ready = 0
         self.token = self.number = 0  # of the last lending, of the last message that came
-        self.boot = ""
+        self.boot, self.wall = "", 0  # of the last look at the time
         self._fresh: deque[Item] = deque()  # priority 0, as they came
         self._line: list[_Entry] = []  # the others: -priority, number
         self._resting: list[_Entry] = []  # due, number
@@ -121,6 +121,7 @@ class Book:
         self.counts["sent"] += len(items)
         if self._ages is not None:
             self._ages.extend(items)
+        self._expire()  # some may have been on their way for longer than they live
         self._tidy()
 
     def lend(self, items: Sequence[Item], consumer: str, token: int, until: int) -> None:
@@ -233,19 +234,22 @@ class Book:
 
     def wake(self, now: Now) -> None:
         """Those whose time has come are ready, those whose lease ran out are given back, those that expired have to leave."""
+        self.wall = now.wall
         if now.boot != self.boot:
             self.restart(now.boot)
         while self._resting and self._resting[0][0] <= now.wall:
             due, _, item = heappop(self._resting)
             if item.where == RESTING and item.due == due:
-                item.due = AT_ONCE
                 self._come_forward(item)
         while self._leases and self._leases[0][0] <= now.beat:
             until, token, items = heappop(self._leases)
             self._leased -= len(items)
             for item in _lent(items, token, until):
                 self.give_back(item, AT_ONCE, RAN_OUT)
-        while self._expiring and self._expiring[0][0] <= now.wall:
+        self._expire()
+
+    def _expire(self) -> None:
+        while self._expiring and self._expiring[0][0] <= self.wall:
             item = heappop(self._expiring)[2]
             if item.where in (READY, RESTING, BLOCKED):
                 self.set_aside(item, EXPIRED)
@@ -292,11 +296,11 @@ class Book:
             self.leaving.pop(item.place, None)
 
     def _come_forward(self, item: Item) -> None:
-        if item.due:
+        if item.due > self.wall:
             item.where = RESTING
             heappush(self._resting, (item.due, item.number, item))
         else:
-            item.where = READY
+            item.due, item.where = AT_ONCE, READY
             self.ready += 1
             heappush(self._line, (-item.priority, item.number, item))
 

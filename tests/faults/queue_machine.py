@@ -1,0 +1,347 @@
+"""Queues against a naive model: any order of sending, lending, settling, waiting and purging, time in the test's hands.
+
+The same machine runs over every broker: `broker` says how its queues are made, and which gaps of the suite's it has.
+"""
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
+from typing import Any, ClassVar, NamedTuple
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+
+from faults.queue_model import Letter, NaiveQueue, NaiveQueues
+from penstock.core.time import FixedClock
+from penstock.errors import BadInput, Full, Unroutable
+from penstock.log.groups.leases import ManualClock
+from penstock.queue.dead import HEADER, dead_letter
+from penstock.queue.memory import MemoryQueues
+from penstock.queue.port import Binding, Consumer, Delivery, Limit, Message, QueuePort, QueueSpec, QueuesPort, Settlement
+
+OWN, OTHER = "work", "audit"  # OTHER takes a part of what is sent to OWN
+WHO, ROUTES = st.sampled_from(["anna", "ben", "cleo"]), st.sampled_from(["a", "a.b", "a.b.c", "b"])
+TICKS = st.integers(1, 6)
+BINDINGS = st.sampled_from([(), (Binding("a.#"),), (Binding("a.*"), Binding("*.b.c")), (Binding("#.c"), Binding("b"))])
+LIMITS = st.just(Limit()) | st.builds(
+    Limit, st.sampled_from(["push-back", "drop-newest", "drop-oldest"]), st.integers(1, 6), st.none() | st.integers(8, 40)
+)
+
+
+class Wish(NamedTuple):
+    """A message, as far as chance decides on it."""
+
+    size: int
+    named: bool
+    key: str | None
+    headed: bool
+    priority: int
+    delay: int | None
+    ttl: int | None
+    route: str
+
+
+WISHES = st.builds(
+    Wish,
+    st.integers(0, 20),
+    st.booleans(),
+    st.sampled_from([None, "k", "l"]),
+    st.booleans(),
+    st.sampled_from([0, 0, 0, 1, 9]),
+    st.none() | TICKS,
+    st.none() | TICKS,
+    ROUTES,
+)
+
+
+class Broker:
+    """How a machine gets its queues."""
+
+    gaps: ClassVar[frozenset[str]] = frozenset()  # of those that `penstock.testing.queue_bench` names
+    patience: ClassVar[float] = 0.0  # seconds until what was sent or given back can be taken
+    tick: ClassVar[timedelta] = timedelta(seconds=5)
+
+    def __init__(self, wall: FixedClock, even: ManualClock) -> None:
+        self.wall, self.even = wall, even
+
+    def open(self) -> QueuesPort:
+        return MemoryQueues(self.wall, self.even)
+
+    def reopen(self) -> QueuesPort | None:
+        """As another process would; None if nothing survives that."""
+        return None
+
+    frees = False  # whether what was lent comes back by that
+
+    def close(self) -> None:
+        """Cleans up."""
+
+
+class QueueMachine(RuleBasedStateMachine):
+    broker: ClassVar[type[Broker]] = Broker
+
+    # The beginning
+
+    @initialize(
+        tries=st.integers(1, 3), retry=st.integers(0, 2), ordered=st.booleans(), limit=LIMITS, bindings=BINDINGS, others=BINDINGS
+    )
+    def begin(
+        self, tries: int, retry: int, ordered: bool, limit: Limit, bindings: Sequence[Binding], others: Sequence[Binding]
+    ) -> None:
+        self.wall, self.even = FixedClock(1_700_000_000_000_000), ManualClock()
+        self.opened = self.broker(self.wall, self.even)
+        self.gaps, self.tick = self.broker.gaps, self.broker.tick
+        rest = retry * self.tick if self.timed("delay") else timedelta(0)
+        own = QueueSpec(OWN, None, bindings, 4 * self.tick, tries, rest, ordered and "ordered" not in self.gaps, self.can(limit))
+        other = QueueSpec(OTHER, OWN, others, 2 * self.tick, 2, limit=self.can(Limit("drop-oldest", 3) if ordered else Limit()))
+        self.queues, self.specs = self.opened.open(), [own, other]
+        for spec in self.specs:
+            self.queues.create(spec)
+        self.model = NaiveQueues([NaiveQueue(spec) for spec in self.specs])
+        self.number = 0
+        self.lent: list[tuple[int, Delivery]] = []  # all that ever were, and of which queue
+        self.receipts: set[tuple[str, str]] = set()  # of which queue
+
+    def can(self, limit: Limit) -> Limit:
+        return limit if {limit.policy, "lent counts", "source limits"}.isdisjoint(self.gaps) else Limit()
+
+    def timed(self, *needed: str) -> bool:
+        """Whether the broker can do what needs time, by clocks that are ours."""
+        return {"clocks", *needed}.isdisjoint(self.gaps)
+
+    # What happens
+
+    @rule(through=st.integers(0, 1), wishes=st.lists(WISHES, min_size=1, max_size=4))
+    def send(self, through: int, wishes: list[Wish]) -> None:
+        messages = [self._message(wish) for wish in wishes]
+        expected = self.model.send(messages, self.wall.now(), self.even.at)
+        try:
+            ids = self.queue(through).send(messages)
+        except Unroutable:
+            assert expected.wrong == "unroutable"
+        except Full:
+            assert expected.wrong == "full"
+        except BadInput:
+            assert expected.wrong == "too large"
+        else:
+            assert not expected.wrong
+            self._learn(messages, list(ids), expected.away)
+
+    def _message(self, wish: Wish) -> Message:
+        self.number += 1
+        return Message(
+            f"{self.number}:".encode() + b"." * wish.size,
+            f"id {self.number}" if wish.named else "",
+            wish.key,
+            {"number": str(self.number).encode()} if wish.headed else {},
+            wish.priority if "priority" not in self.gaps else 0,
+            wish.delay * self.tick if wish.delay and self.timed("delay") else timedelta(0),
+            wish.ttl * self.tick if wish.ttl and self.timed("expiry") else None,
+            wish.route,
+        )
+
+    def _learn(self, messages: list[Message], ids: list[str | None], away: list[Message]) -> None:
+        """Every message has an id, its own if it had one; those that were dropped have none."""
+        assert [id is None for id in ids] == [message in away for message in messages]
+        for message, id in zip(messages, ids, strict=True):
+            assert id is None or message.id in ("", id)
+            for queue in self.model.queues:
+                for letter in queue.letters:
+                    if letter.message is message and id:
+                        letter.message = message._replace(id=id)
+
+    @rule(number=st.integers(0, 1), who=WHO, prefetch=TICKS, most=TICKS, auto=st.integers(0, 5), lease=st.none() | TICKS)
+    def receive(self, number: int, who: str, prefetch: int, most: int, auto: int, lease: int | None) -> None:
+        own = lease * self.tick if lease and "leases" not in self.gaps else None
+        self.take(number, Consumer(who, prefetch, own), most, auto=not auto)
+
+    def take(self, number: int, consumer: Consumer, most: int, auto: bool = False) -> list[Delivery]:
+        queue, model = self.queue(number), self.noticed(number)
+        expected = model.next(consumer, most, self.wall.now())
+        taken = list(queue.receive(consumer, most, auto))
+        deadline, pause = time.monotonic() + self.broker.patience, threading.Event()
+        while len(taken) < len(expected) and time.monotonic() < deadline:
+            pause.wait(0.005)
+            taken += queue.receive(consumer, most - len(taken), auto)
+        if "old place" in self.gaps:
+            ready = {letter.message.body: letter for letter in model.ready(self.wall.now())}
+            expected = [ready[delivery.message.body] for delivery in taken][: len(expected)]
+        assert [d.message.body for d in taken] == [letter.message.body for letter in expected]
+        for delivery, letter in zip(taken, expected, strict=True):
+            self._check(delivery, letter, consumer, model, auto)
+            self.lent.append((number, delivery))
+        return taken
+
+    def _check(self, delivery: Delivery, letter: Letter, consumer: Consumer, model: NaiveQueue, auto: bool) -> None:
+        model.lend(letter, consumer, delivery.receipt, self.even.at)
+        assert told(delivery.message) == told(letter.message)
+        assert (model.spec.name, delivery.receipt) not in self.receipts
+        self.receipts.add((model.spec.name, delivery.receipt))
+        if "attempts" not in self.gaps:
+            assert delivery.attempt == letter.count
+        if self.timed():
+            assert delivery.sent == letter.sent
+        if auto:
+            model.remove(letter, "acked")
+
+    @rule(
+        which=st.lists(st.integers(0, 7), min_size=1, max_size=4),
+        fates=st.lists(st.sampled_from(["ack", "ack", "nack", "nack", "reject", "extend"]), min_size=4, max_size=4),
+        delay=st.none() | TICKS,
+        reason=st.sampled_from(["", "it is broken"]),
+        tried=st.integers(0, 4),
+    )
+    @precondition(lambda self: self.lent)
+    def settle(self, which: list[int], fates: list[Any], delay: int | None, reason: str, tried: int) -> None:
+        """Of the last deliveries, whether or not somebody else has the message by now."""
+        number, _ = self.lent[-1 - which[0] % len(self.lent)]
+        mine = [delivery for of, delivery in self.lent if of == number]
+        timed = delay * self.tick if delay is not None and self.timed("delay") else None
+        self.told(
+            number,
+            [
+                Settlement(mine[-1 - at % len(mine)].receipt, fate, timed, reason, bool(tried) or "untried" in self.gaps)
+                for at, fate in zip(which, fates, strict=False)
+                if fate not in self.gaps
+            ],
+        )
+
+    def told(self, number: int, settlements: list[Settlement]) -> None:
+        model = self.noticed(number)
+        lost = [s.receipt for s in settlements if not model.settle(s, self.wall.now(), self.even.at)]
+        assert list(self.queue(number).settle(settlements)) == lost
+
+    @rule(ticks=TICKS)
+    @precondition(lambda self: self.timed())
+    def time_passes(self, ticks: int) -> None:
+        self.even.advance((ticks * self.tick).total_seconds())
+        self.wall.set(self.wall.now() + ticks * self.tick // timedelta(microseconds=1))
+
+    @rule(ticks=TICKS)
+    @precondition(lambda self: self.timed())
+    def the_machine_sleeps(self, ticks: int) -> None:
+        """Leases stand still."""
+        self.wall.set(self.wall.now() + ticks * self.tick // timedelta(microseconds=1))
+
+    @rule(ticks=TICKS)
+    @precondition(lambda self: self.timed())
+    def the_clock_is_held_up(self, ticks: int) -> None:
+        """Leases go on."""
+        self.even.advance((ticks * self.tick).total_seconds())
+
+    @rule(number=st.integers(0, 1), really=st.integers(0, 3))
+    def purge(self, number: int, really: int) -> None:
+        if really == 0:
+            self.look(number)
+            assert self.queues.purge(self.specs[number].name) == self.noticed(number).purge()
+
+    @rule()
+    @precondition(lambda self: self.broker.reopen is not Broker.reopen)
+    def opened_anew(self) -> None:
+        again = self.opened.reopen()
+        assert again is not None
+        self.queues = again
+        if self.opened.frees:
+            for queue in self.model.queues:
+                queue.lose_all(self.wall.now())
+
+    # What can be seen
+
+    @rule(number=st.integers(0, 1))
+    def look(self, number: int) -> None:
+        """The state is what the model knows, and the books balance."""
+        model = self.noticed(number)
+        lent = len(model.letters) - len(model.free())
+        self.until(lambda: self.queue(number).state().ready == len(model.free()))
+        state = self.queue(number).state()
+        delayed = state.delayed or 0
+        assert (state.ready + delayed, state.lent) == (len(model.free()), lent)
+        if "counts" not in self.gaps:
+            assert {name: count for name, count in state.counts.items() if count} == +model.counts
+            gone = sum(state.counts.get(how, 0) for how in ("acked", "dead", "dropped", "purged"))
+            assert state.counts.get("sent", 0) == gone + state.ready + delayed + state.lent
+        if "holders" not in self.gaps:
+            held = [(h.consumer, h.messages) for h in state.holders]
+            assert held == sorted(Counter(letter.holder for letter in model.letters if letter.holder).items())
+        if self.timed():
+            assert (state.bytes, state.oldest) == (_size(model), min((letter.sent for letter in model.letters), default=None))
+
+    @rule(number=st.integers(0, 1), most=st.integers(1, 5))
+    @precondition(lambda self: "peek" not in self.gaps)
+    def peek(self, number: int, most: int) -> None:
+        looked = self.queue(number).peek(most)
+        expected = [told(letter.message) for letter in self.noticed(number).in_line(self.wall.now())[:most]]
+        if "old place" not in self.gaps:
+            assert [told(delivery.message) for delivery in looked] == expected
+
+    @rule(number=st.integers(0, 1))
+    def read_the_dead(self, number: int) -> None:
+        """Every death is told once, with its reason."""
+        model = self.noticed(number)
+        self.queue(number).state()
+        dead, found = self.queues.queue(self.specs[number].dead_letters), list[Delivery]()
+        while len(found) < len(model.deaths):
+            self.until(lambda: dead.state().ready > 0)
+            more = dead.receive(Consumer("undertaker", 1_000), 1_000)
+            assert more, f"{len(model.deaths) - len(found)} dead letters are not there"
+            found += more
+        assert not dead.settle([Settlement(delivery.receipt, "ack") for delivery in found])
+        assert not dead.receive(Consumer("undertaker"))
+        expected = [(told(death.message), death.queue, death.reason, death.count) for death in model.deaths]
+        assert sorted(map(_death, found)) == sorted(expected)
+        model.deaths.clear()
+
+    @rule(really=st.integers(0, 3))
+    def everything_is_done(self, really: int) -> None:
+        """Once nobody holds anything, all that is there can be had and done: nothing is lost, and nothing comes twice."""
+        if really:
+            return
+        for number, model in enumerate(self.model.queues):
+            self.told(number, [Settlement(letter.receipt, "ack") for letter in model.letters if letter.holder])
+            if self.timed():
+                self.time_passes(12)
+            while self.noticed(number).letters:
+                deliveries = self.take(number, Consumer("heir"), 10)
+                assert deliveries
+                self.told(number, [Settlement(delivery.receipt, "ack") for delivery in deliveries])
+            assert not self.take(number, Consumer("heir"), 10)
+            self.look(number)
+            self.read_the_dead(number)
+
+    # Hands
+
+    def queue(self, number: int) -> QueuePort:
+        return self.queues.queue(self.specs[number].name)
+
+    def noticed(self, number: int) -> NaiveQueue:
+        model = self.model.queues[number]
+        if "leases" not in self.gaps:
+            model.notice(self.wall.now(), self.even.at)
+        return model
+
+    def until(self, holds: Callable[[], bool]) -> None:
+        deadline, pause = time.monotonic() + self.broker.patience, threading.Event()
+        while not holds() and time.monotonic() < deadline:
+            pause.wait(0.005)
+
+    def teardown(self) -> None:
+        if hasattr(self, "opened"):
+            self.opened.close()
+
+
+def told(message: Message) -> tuple[object, ...]:
+    """What of a message has to come out as it went in. Of a dead letter, without what it says of its end."""
+    headers: Mapping[str, bytes] = {name: value for name, value in message.headers.items() if name != HEADER}
+    return message.body, message.id, message.key or "", sorted(headers.items()), message.priority, message.route
+
+
+def _death(delivery: Delivery) -> tuple[object, ...]:
+    said = dead_letter(delivery.message)
+    assert said
+    return told(delivery.message), said.queue, said.reason, said.count
+
+
+def _size(model: NaiveQueue) -> int:
+    return sum(len(letter.message.body) for letter in model.letters)
