@@ -13,18 +13,21 @@ from typing import Any, ClassVar, NamedTuple
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
+from faults.queue_brokers import Broker, LogBroker
 from faults.queue_model import Letter, NaiveQueue, NaiveQueues
 from penstock.core.time import FixedClock
 from penstock.errors import BadInput, Full, Unroutable
 from penstock.log.groups.leases import ManualClock
 from penstock.queue.dead import HEADER, dead_letter
-from penstock.queue.memory import MemoryQueues
-from penstock.queue.port import Binding, Consumer, Delivery, Limit, Message, QueuePort, QueueSpec, QueuesPort, Settlement
+from penstock.queue.port import Binding, Consumer, Delivery, Limit, Message, QueuePort, QueueSpec, Settlement
 
 OWN, OTHER = "work", "audit"  # OTHER takes a part of what is sent to OWN
 WHO, ROUTES = st.sampled_from(["anna", "ben", "cleo"]), st.sampled_from(["a", "a.b", "a.b.c", "b"])
 TICKS = st.integers(1, 6)
-BINDINGS = st.sampled_from([(), (Binding("a.#"),), (Binding("a.*"), Binding("*.b.c")), (Binding("#.c"), Binding("b"))])
+SELDOM = st.sampled_from([*[None] * 12, 1, 2, 3, 4, 5, 6])
+FATES = st.lists(st.sampled_from(["ack", "nack", "nack", "reject", "extend"]), min_size=4, max_size=4)
+ROUTED = [(Binding("a.#"),), (Binding("a.*"), Binding("*.b.c")), (Binding("#.c"), Binding("b"))]
+BINDINGS = st.sampled_from([(), (), (), *ROUTED])
 LIMITS = st.just(Limit()) | st.builds(
     Limit, st.sampled_from(["push-back", "drop-newest", "drop-oldest"]), st.integers(1, 6), st.none() | st.integers(8, 40)
 )
@@ -50,33 +53,10 @@ WISHES = st.builds(
     st.sampled_from([None, "k", "l"]),
     st.booleans(),
     st.sampled_from([0, 0, 0, 1, 9]),
-    st.none() | TICKS,
-    st.none() | TICKS,
+    SELDOM,
+    SELDOM,
     ROUTES,
 )
-
-
-class Broker:
-    """How a machine gets its queues."""
-
-    gaps: ClassVar[frozenset[str]] = frozenset()  # of those that `penstock.testing.queue_bench` names
-    patience: ClassVar[float] = 0.0  # seconds until what was sent or given back can be taken
-    tick: ClassVar[timedelta] = timedelta(seconds=5)
-
-    def __init__(self, wall: FixedClock, even: ManualClock) -> None:
-        self.wall, self.even = wall, even
-
-    def open(self) -> QueuesPort:
-        return MemoryQueues(self.wall, self.even)
-
-    def reopen(self) -> QueuesPort | None:
-        """As another process would; None if nothing survives that."""
-        return None
-
-    frees = False  # whether what was lent comes back by that
-
-    def close(self) -> None:
-        """Cleans up."""
 
 
 class QueueMachine(RuleBasedStateMachine):
@@ -128,6 +108,7 @@ class QueueMachine(RuleBasedStateMachine):
         else:
             assert not expected.wrong
             self._learn(messages, list(ids), expected.away)
+            self.queue(1).state()  # where a queue takes what others send, it may notice that it has too much only now
 
     def _message(self, wish: Wish) -> Message:
         self.number += 1
@@ -152,10 +133,18 @@ class QueueMachine(RuleBasedStateMachine):
                     if letter.message is message and id:
                         letter.message = message._replace(id=id)
 
-    @rule(number=st.integers(0, 1), who=WHO, prefetch=TICKS, most=TICKS, auto=st.integers(0, 5), lease=st.none() | TICKS)
-    def receive(self, number: int, who: str, prefetch: int, most: int, auto: int, lease: int | None) -> None:
+    @rule(at=st.integers(0, 1), who=WHO, prefetch=st.integers(1, 9), most=TICKS, auto=st.integers(0, 9), lease=SELDOM)
+    @precondition(lambda self: self.busy())
+    def receive(self, at: int, who: str, prefetch: int, most: int, auto: int, lease: int | None) -> None:
         own = lease * self.tick if lease and "leases" not in self.gaps else None
-        self.take(number, Consumer(who, prefetch, own), most, auto=not auto)
+        self.take(self.busy()[at % len(self.busy())], Consumer(who, prefetch, own), most, auto=not auto)
+
+    @rule(at=st.integers(0, 1), who=WHO, most=TICKS, fates=FATES)
+    @precondition(lambda self: self.busy())
+    def work(self, at: int, who: str, most: int, fates: list[Any]) -> None:
+        number = self.busy()[at % len(self.busy())]
+        taken = self.take(number, Consumer(who), most)
+        self.told(number, [Settlement(d.receipt, fate) for d, fate in zip(taken, fates, strict=False) if fate not in self.gaps])
 
     def take(self, number: int, consumer: Consumer, most: int, auto: bool = False) -> list[Delivery]:
         queue, model = self.queue(number), self.noticed(number)
@@ -187,55 +176,67 @@ class QueueMachine(RuleBasedStateMachine):
             model.remove(letter, "acked")
 
     @rule(
-        which=st.lists(st.integers(0, 7), min_size=1, max_size=4),
-        fates=st.lists(st.sampled_from(["ack", "ack", "nack", "nack", "reject", "extend"]), min_size=4, max_size=4),
+        at=st.integers(0, 1),
+        which=st.lists(st.integers(0, 9), min_size=1, max_size=4),
+        fates=FATES,
         delay=st.none() | TICKS,
         reason=st.sampled_from(["", "it is broken"]),
-        tried=st.integers(0, 4),
+        tried=st.integers(0, 2),
+        stale=st.integers(0, 2),
     )
-    @precondition(lambda self: self.lent)
-    def settle(self, which: list[int], fates: list[Any], delay: int | None, reason: str, tried: int) -> None:
-        """Of the last deliveries, whether or not somebody else has the message by now."""
-        number, _ = self.lent[-1 - which[0] % len(self.lent)]
-        mine = [delivery for of, delivery in self.lent if of == number]
-        timed = delay * self.tick if delay is not None and self.timed("delay") else None
-        self.told(
-            number,
-            [
-                Settlement(mine[-1 - at % len(mine)].receipt, fate, timed, reason, bool(tried) or "untried" in self.gaps)
-                for at, fate in zip(which, fates, strict=False)
-                if fate not in self.gaps
-            ],
-        )
+    @precondition(lambda self: self.held())
+    def settle(self, at: int, which: list[int], fates: list[Any], delay: int | None, reason: str, tried: int, stale: int) -> None:
+        """Of what is lent; now and then of what was, and somebody else may have by now."""
+        number = self.held()[at % len(self.held())]
+        lent = [delivery.receipt for of, delivery in self.lent if of == number][-10:]
+        among = [letter.receipt for letter in self.model.queues[number].letters if letter.holder] if stale else lent
+        rest = delay * self.tick if delay and self.timed("delay") else None
+        told = [
+            Settlement(among[one % len(among)], fate, rest, reason, bool(tried) or "untried" in self.gaps)
+            for one, fate in zip(which, fates, strict=False)
+            if fate not in self.gaps
+        ]
+        self.told(number, told)
+
+    @rule(at=st.integers(0, 1), ticks=TICKS, fate=st.sampled_from(["ack", "nack", "reject"]))
+    @precondition(lambda self: self.timed("leases", "extend") and self.held())
+    def a_long_job(self, at: int, ticks: int, fate: Any) -> None:
+        """Whoever extends a lease has all that time."""
+        number = self.held()[at % len(self.held())]
+        mine = [letter.receipt for letter in self.model.queues[number].letters if letter.holder]
+        self.told(number, [Settlement(receipt, "extend", (ticks + 1) * self.tick) for receipt in mine])
+        self.time_passes(ticks, "both")
+        self.told(number, [Settlement(receipt, fate) for receipt in mine])
 
     def told(self, number: int, settlements: list[Settlement]) -> None:
         model = self.noticed(number)
         lost = [s.receipt for s in settlements if not model.settle(s, self.wall.now(), self.even.at)]
         assert list(self.queue(number).settle(settlements)) == lost
 
-    @rule(ticks=TICKS)
+    @rule(ticks=st.sampled_from([1, 1, 1, 2, 2, 3, 5, 6]), by=st.sampled_from(["both", "both", "both", "wall", "even"]))
     @precondition(lambda self: self.timed())
-    def time_passes(self, ticks: int) -> None:
-        self.even.advance((ticks * self.tick).total_seconds())
-        self.wall.set(self.wall.now() + ticks * self.tick // timedelta(microseconds=1))
+    def time_passes(self, ticks: int, by: str) -> None:
+        """By both clocks, unless the machine sleeps and leases stand still, or its clock is held up and they do not."""
+        if by != "even":
+            self.wall.set(self.wall.now() + ticks * self.tick // timedelta(microseconds=1))
+        if by != "wall":
+            self.even.advance((ticks * self.tick).total_seconds())
 
-    @rule(ticks=TICKS)
-    @precondition(lambda self: self.timed())
-    def the_machine_sleeps(self, ticks: int) -> None:
-        """Leases stand still."""
-        self.wall.set(self.wall.now() + ticks * self.tick // timedelta(microseconds=1))
-
-    @rule(ticks=TICKS)
-    @precondition(lambda self: self.timed())
-    def the_clock_is_held_up(self, ticks: int) -> None:
-        """Leases go on."""
-        self.even.advance((ticks * self.tick).total_seconds())
-
-    @rule(number=st.integers(0, 1), really=st.integers(0, 3))
-    def purge(self, number: int, really: int) -> None:
-        if really == 0:
+    @rule(number=st.integers(0, 1), what=st.sampled_from(["look", "look", "peek", "dead", "dead", "purge", "end", "ask", "ask"]))
+    def something_rare(self, number: int, what: str) -> None:
+        if what == "look":
+            self.look(number)
+        elif what == "peek" and "peek" not in self.gaps:
+            self.peek(number)
+        elif what == "dead":
+            self.read_the_dead(number)
+        elif what == "purge":
             self.look(number)
             assert self.queues.purge(self.specs[number].name) == self.noticed(number).purge()
+        elif what == "ask":
+            self.take(number, Consumer("early"), 1)
+        elif what == "end":
+            self.everything_is_done()
 
     @rule()
     @precondition(lambda self: self.broker.reopen is not Broker.reopen)
@@ -243,13 +244,14 @@ class QueueMachine(RuleBasedStateMachine):
         again = self.opened.reopen()
         assert again is not None
         self.queues = again
+        for number in range(2):
+            self.queue(number).state()  # what others sent is seen when it is looked at
         if self.opened.frees:
             for queue in self.model.queues:
                 queue.lose_all(self.wall.now())
 
     # What can be seen
 
-    @rule(number=st.integers(0, 1))
     def look(self, number: int) -> None:
         """The state is what the model knows, and the books balance."""
         model = self.noticed(number)
@@ -268,15 +270,12 @@ class QueueMachine(RuleBasedStateMachine):
         if self.timed():
             assert (state.bytes, state.oldest) == (_size(model), min((letter.sent for letter in model.letters), default=None))
 
-    @rule(number=st.integers(0, 1), most=st.integers(1, 5))
-    @precondition(lambda self: "peek" not in self.gaps)
-    def peek(self, number: int, most: int) -> None:
-        looked = self.queue(number).peek(most)
-        expected = [told(letter.message) for letter in self.noticed(number).in_line(self.wall.now())[:most]]
+    def peek(self, number: int) -> None:
+        looked = self.queue(number).peek(3)
+        expected = [told(letter.message) for letter in self.noticed(number).in_line(self.wall.now())[:3]]
         if "old place" not in self.gaps:
             assert [told(delivery.message) for delivery in looked] == expected
 
-    @rule(number=st.integers(0, 1))
     def read_the_dead(self, number: int) -> None:
         """Every death is told once, with its reason."""
         model = self.noticed(number)
@@ -293,15 +292,12 @@ class QueueMachine(RuleBasedStateMachine):
         assert sorted(map(_death, found)) == sorted(expected)
         model.deaths.clear()
 
-    @rule(really=st.integers(0, 3))
-    def everything_is_done(self, really: int) -> None:
+    def everything_is_done(self) -> None:
         """Once nobody holds anything, all that is there can be had and done: nothing is lost, and nothing comes twice."""
-        if really:
-            return
         for number, model in enumerate(self.model.queues):
             self.told(number, [Settlement(letter.receipt, "ack") for letter in model.letters if letter.holder])
             if self.timed():
-                self.time_passes(12)
+                self.time_passes(12, "both")
             while self.noticed(number).letters:
                 deliveries = self.take(number, Consumer("heir"), 10)
                 assert deliveries
@@ -314,6 +310,14 @@ class QueueMachine(RuleBasedStateMachine):
 
     def queue(self, number: int) -> QueuePort:
         return self.queues.queue(self.specs[number].name)
+
+    def busy(self) -> list[int]:
+        """The queues that have something to lend."""
+        return [number for number in range(2) if self.noticed(number).ready(self.wall.now())]
+
+    def held(self) -> list[int]:
+        """The queues that somebody holds something of."""
+        return [number for number in range(2) if any(letter.holder for letter in self.noticed(number).letters)]
 
     def noticed(self, number: int) -> NaiveQueue:
         model = self.model.queues[number]
@@ -345,3 +349,7 @@ def _death(delivery: Delivery) -> tuple[object, ...]:
 
 def _size(model: NaiveQueue) -> int:
     return sum(len(letter.message.body) for letter in model.letters)
+
+
+class LogQueueMachine(QueueMachine):
+    broker = LogBroker

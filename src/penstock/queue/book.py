@@ -121,7 +121,6 @@ class Book:
         self.counts["sent"] += len(items)
         if self._ages is not None:
             self._ages.extend(items)
-        self._expire()  # some may have been on their way for longer than they live
         self._tidy()
 
     def lend(self, items: Sequence[Item], consumer: str, token: int, until: int) -> None:
@@ -157,20 +156,21 @@ class Book:
 
     def give_back(self, item: Item, due: int, reason: str) -> None:
         """It is lent again when its time has come, in its old place, unless it was lent often enough."""
-        self._leave(item)
         if item.count >= self.tries:
-            item.where = LEAVING
-            self.leaving[item.place] = reason
+            self.set_aside(item, reason)
             return
+        self._leave(item)
         item.due = due
         if item.expires:
             heappush(self._expiring, (item.expires, item.number, item))
         self._come_forward(item)
 
     def set_aside(self, item: Item, reason: str) -> None:
-        """It goes to the dead letters: nobody gets it any more."""
+        """It goes to the dead letters: nobody gets it any more, and the next of its key comes forward."""
         self._leave(item)
-        item.where = LEAVING
+        if item.where != LEAVING:
+            item.where = LEAVING
+            self._unblock(item)
         self.leaving[item.place] = reason
 
     def finish(self, items: Iterable[Item], how: str) -> None:
@@ -178,15 +178,20 @@ class Book:
         places, count, size = self.items, 0, 0
         for item in items:
             self._leave(item)
+            if self.ordered and item.where != LEAVING:
+                self._unblock(item)
             item.where = GONE
             item.kept = None  # it may stand in a line or a heap for a while
             del places[item.place]
             count += 1
             size += item.size
-            if self.ordered and item.key is not None:
-                self._unblock(item, item.key)
         self.bytes -= size
         self.counts[how] += count
+
+    def there(self) -> tuple[int, int]:
+        """How many messages and bytes, without those that have to leave."""
+        leaving = sum(self.items[place].size for place in self.leaving) if self.leaving else 0
+        return len(self.items) - len(self.leaving), self.bytes - leaving
 
     # Who is next
 
@@ -246,10 +251,7 @@ class Book:
             self._leased -= len(items)
             for item in _lent(items, token, until):
                 self.give_back(item, AT_ONCE, RAN_OUT)
-        self._expire()
-
-    def _expire(self) -> None:
-        while self._expiring and self._expiring[0][0] <= self.wall:
+        while self._expiring and self._expiring[0][0] <= now.wall:
             item = heappop(self._expiring)[2]
             if item.where in (READY, RESTING, BLOCKED):
                 self.set_aside(item, EXPIRED)
@@ -273,7 +275,7 @@ class Book:
             self.bytes += item.size
             if item.expires:
                 heappush(self._expiring, (item.expires, item.number, item))
-            if self.ordered and item.key is not None:
+            if self.ordered and item.key is not None and item.where != LEAVING:
                 self._chains.setdefault(item.key, deque()).append(item)
             if item.where in (READY, RESTING):
                 self._come_forward(item)
@@ -312,12 +314,15 @@ class Book:
         else:
             item.where = BLOCKED
 
-    def _unblock(self, item: Item, key: str) -> None:
-        chain = self._chains[key]
+    def _unblock(self, item: Item) -> None:
+        """It is out of line: the next of its key comes forward."""
+        if not self.ordered or item.key is None:
+            return
+        chain = self._chains[item.key]
         first = chain[0] is item
         chain.remove(item)
         if not chain:
-            del self._chains[key]
+            del self._chains[item.key]
         elif first and chain[0].where == BLOCKED:
             self._come_forward(chain[0])
 

@@ -98,16 +98,13 @@ class LogQueue:
     def receive(self, consumer: Consumer, most: int = 1, auto: bool = False) -> Sequence[Delivery]:
         check_consumer(consumer, most)
 
-        def act(share: Share, now: Now) -> tuple[tuple[list[_Lent], bool], list[Event]]:
+        def act(share: Share, now: Now) -> tuple[list[_Lent], list[Event]]:
             events = self._lookout.glance(share, most, self._queues.sent.get(self._spec.origin, 0.0), now)
             items, taken = desk.lend(share.book, self._spec, consumer, most, now)
             lent = [_Lent(item.place, desk.receipt(item), item.count, item.sent) for item in items]
-            done = desk.finish(share.book, items, "acked") if auto else []
-            return (lent, bool(share.book.leaving)), [*events, *taken, *done]
+            return lent, [*events, *taken, *(desk.finish(share.book, items, "acked") if auto else [])]
 
-        lent, leaving = self._ledger.run(act, durable=auto)
-        if leaving and not lent:  # by now they are among the dead letters, and others may have come forward
-            lent, _ = self._ledger.run(act, durable=auto)
+        lent = self._ledger.run(act, durable=auto)
         deliveries = self._deliveries(lent)
         self.tell()
         return deliveries

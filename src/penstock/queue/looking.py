@@ -9,6 +9,7 @@ from penstock.queue.book import Now
 from penstock.queue.desk import Event
 from penstock.queue.port import QueueSpec
 from penstock.queue.records import Shelf
+from penstock.queue.room import too_old
 from penstock.queue.share import Seen, Share
 
 AHEAD = 1_000  # messages that are looked at before they are asked for: among so many, the highest priority is found
@@ -82,12 +83,9 @@ class Lookout:
         return count
 
     def _make_room(self, share: Share) -> list[Event]:
-        limit, book = self._spec.limit, share.book
-        if limit.policy != "drop-oldest":
+        if self._spec.limit.policy != "drop-oldest":
             return []
-        messages = len(book.items) - limit.messages if limit.messages is not None else 0
-        size = book.bytes - limit.bytes if limit.bytes is not None else 0
-        return desk.finish(book, desk.oldest_free(book, messages, size), "dropped")
+        return desk.finish(share.book, too_old(self._spec.limit, share.book), "dropped")
 
     def _refuse_another(self, share: Share) -> None:
         if share.topic_id != self._topic.id:

@@ -1,7 +1,5 @@
 """Queues in the memory of this process: the fastest, and gone with it."""
 
-import bisect
-import itertools
 import threading
 import time
 from collections.abc import Collection, Sequence
@@ -18,6 +16,7 @@ from penstock.queue.checks import Ids, check_consumer, check_messages, check_spe
 from penstock.queue.dead import as_dead_letter, no_queue
 from penstock.queue.port import Consumer, Delivery, Limit, Message, QueueSpec, QueueState, Settlement
 from penstock.queue.refusals import full, too_large, unroutable
+from penstock.queue.room import fits, too_many, too_old
 from penstock.queue.routing import takes
 from penstock.queue.telling import state_of
 
@@ -32,7 +31,7 @@ class MemoryQueue:
 
     def __init__(self, queues: "MemoryQueues", spec: QueueSpec) -> None:
         self._queues, self._spec = queues, spec
-        self.limit = spec.limit if spec.limit.policy != "buffer" else Limit("push-back", *MOST)
+        self.limited = spec if spec.limit.policy != "buffer" else replace(spec, limit=Limit("push-back", *MOST))
         self.book = Book(spec.ordered, spec.tries)
         self.place = 0
         self.deleted = False
@@ -95,54 +94,34 @@ class MemoryQueue:
             items.append(item)
         self.place += len(items)
         self.book.admit(items)
-        if self.limit.policy == "drop-oldest":
-            self._make_room()
+        if self._spec.limit.policy == "drop-oldest" and not fits(self._spec.limit, (), self.book):
+            self.wake()
+            self._forget(too_old(self._spec.limit, self.book), "dropped")
 
     def has_room(self, messages: Sequence[Message]) -> bool:
-        if self.limit.policy != "push-back" or self._fits(messages):
+        if self.limited.limit.policy != "push-back" or fits(self.limited.limit, messages, self.book):
             return True
-        if not self._fits(messages, empty=True):
-            raise too_large(self._limited())
+        if not fits(self.limited.limit, messages):
+            raise too_large(self.limited)
         self.wake()
-        return self._fits(messages)
+        return fits(self.limited.limit, messages, self.book)
 
     def refuse(self, messages: Sequence[Message], waited: float) -> None:
         self.book.counts["refused"] += len(messages)
-        raise full(self._limited(), waited)
+        raise full(self.limited, waited)
 
-    def too_many(self, messages: Sequence[Message]) -> Collection[int]:
+    def turn_away(self, messages: Sequence[Message]) -> Collection[int]:
         """Of messages that are sent, the positions of those that this queue drops: the newest."""
         self.wake()
-        mine = [(i, m) for i, m in enumerate(messages) if self.takes(m)]
-        sizes = list(itertools.accumulate(len(m.body) for _, m in mine))
-        most = len(mine) if self.limit.messages is None else max(0, self.limit.messages - len(self.book.items))
-        if self.limit.bytes is not None:
-            most = min(most, bisect.bisect_right(sizes, self.limit.bytes - self.book.bytes))
-        desk.turn_away(self.book, len(mine[most:]))
-        return {i for i, _ in mine[most:]}
+        away = too_many(self._spec, messages, self.book)
+        desk.turn_away(self.book, len(away))
+        return away
 
     def purge(self) -> int:
         self.wake()
         there = list(self.book.in_line())
         self._forget(there, "purged")
         return len(there)
-
-    def _fits(self, messages: Sequence[Message], empty: bool = False) -> bool:
-        most, size = self.limit.messages, self.limit.bytes
-        count, full = (0, 0) if empty else (len(self.book.items), self.book.bytes)
-        if most is not None and count + len(messages) > most:
-            return False
-        return size is None or full + sum([len(m[0]) for m in messages]) <= size
-
-    def _make_room(self) -> None:
-        most, size = self.limit.messages, self.limit.bytes
-        if (most is not None and len(self.book.items) > most) or (size is not None and self.book.bytes > size):
-            self.wake()
-            messages = len(self.book.items) - most if most is not None else 0
-            self._forget(desk.oldest_free(self.book, messages, self.book.bytes - size if size is not None else 0), "dropped")
-
-    def _limited(self) -> QueueSpec:
-        return replace(self._spec, limit=self.limit)
 
     def _bury(self, now: Now) -> None:
         for place, reason in list(self.book.leaving.items()):
@@ -218,7 +197,7 @@ class MemoryQueues:
                     short.refuse(messages, wait)
                 self.guard.wait(min(left, _LOOK))
                 parts = self._parts(queue, messages)
-            away = self._too_many(queue.spec.origin, messages)
+            away = self._turned_away(queue.spec.origin, messages)
             if away:
                 parts = self._parts(queue, [m for i, m in enumerate(messages) if i not in away])
             now = self.now()
@@ -238,10 +217,10 @@ class MemoryQueues:
                 raise unroutable(message, queue.spec.origin)
         return [(q, [m for m in messages if q.takes(m)]) for q in queues]
 
-    def _too_many(self, source: str, messages: Sequence[Message]) -> Collection[int]:
+    def _turned_away(self, source: str, messages: Sequence[Message]) -> Collection[int]:
         """Positions of messages that the source does not keep, since its own queue drops them."""
         own = self._queues.get(source)
-        return own.too_many(messages) if own and own.limit.policy == "drop-newest" and own.spec.origin == source else ()
+        return own.turn_away(messages) if own and own.spec.limit.policy == "drop-newest" and own.spec.origin == source else ()
 
     def now(self) -> Now:
         boot, at = self._leases.beat()

@@ -4,8 +4,9 @@ import bisect
 import itertools
 from collections.abc import Collection, Sequence
 
-from penstock.queue.book import Book
-from penstock.queue.port import Message, QueueSpec
+from penstock.queue.book import Book, Item
+from penstock.queue.desk import oldest_free
+from penstock.queue.port import Limit, Message, QueueSpec
 from penstock.queue.routing import takes
 
 _EMPTY = Book()
@@ -13,21 +14,31 @@ _EMPTY = Book()
 
 def room_for(spec: QueueSpec, messages: Sequence[Message], book: Book = _EMPTY) -> bool:
     """Whether a queue has room for the messages beside those in its book."""
-    most, size = spec.limit.messages, spec.limit.bytes
-    mine = [message for _, message in _taken(spec, messages)]
-    if most is not None and len(book.items) + len(mine) > most:
+    return fits(spec.limit, [message for _, message in _taken(spec, messages)], book)
+
+
+def fits(limit: Limit, messages: Sequence[Message], book: Book = _EMPTY) -> bool:
+    count, size = book.there()
+    if limit.messages is not None and count + len(messages) > limit.messages:
         return False
-    return size is None or book.bytes + sum(len(m.body) for m in mine) <= size
+    return limit.bytes is None or size + sum([len(m[0]) for m in messages]) <= limit.bytes
 
 
 def too_many(spec: QueueSpec, messages: Sequence[Message], book: Book) -> Collection[int]:
     """Of messages that are sent, the positions of those that are too many for a queue: the newest."""
-    mine = _taken(spec, messages)
-    most = len(mine) if spec.limit.messages is None else max(0, spec.limit.messages - len(book.items))
+    mine, (count, size) = _taken(spec, messages), book.there()
+    most = len(mine) if spec.limit.messages is None else max(0, spec.limit.messages - count)
     if spec.limit.bytes is not None:
         sizes = list(itertools.accumulate(len(m.body) for _, m in mine))
-        most = min(most, bisect.bisect_right(sizes, spec.limit.bytes - book.bytes))
+        most = min(most, bisect.bisect_right(sizes, spec.limit.bytes - size))
     return {i for i, _ in mine[most:]}
+
+
+def too_old(limit: Limit, book: Book) -> list[Item]:
+    """Of the messages that nobody holds, the oldest, as many as are too many."""
+    count, size = book.there()
+    messages = count - limit.messages if limit.messages is not None else 0
+    return oldest_free(book, messages, size - limit.bytes if limit.bytes is not None else 0)
 
 
 def _taken(spec: QueueSpec, messages: Sequence[Message]) -> list[tuple[int, Message]]:
