@@ -10,6 +10,7 @@ import pytest
 if TYPE_CHECKING:
     from penstock.testing.driver import FlowTest
     from penstock.testing.kafka_broker import KafkaBroker
+    from penstock.testing.rabbitmq_server import RabbitServer
     from penstock.testing.spark_cluster import SparkCluster
 
 
@@ -46,6 +47,22 @@ def kafka_broker(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[KafkaBro
         missing(str(error))
     yield broker
     broker.stop()
+
+
+@pytest.fixture(scope="session")
+def rabbitmq_server(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[RabbitServer]":
+    """A real RabbitMQ, started once for all tests of this process; tests keep apart by a prefix of names. Who stops it starts it
+    again."""
+    from penstock.testing.jars import NotToBeHad
+    from penstock.testing.rabbitmq_server import RabbitServer
+
+    server = RabbitServer(tmp_path_factory.mktemp("rabbitmq"))
+    try:
+        server.start()
+    except NotToBeHad as error:
+        missing(str(error))
+    yield server
+    server.stop()
 
 
 @pytest.fixture(scope="session")

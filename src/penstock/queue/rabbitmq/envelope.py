@@ -1,0 +1,138 @@
+"""Messages as AMQP has them. What it has no property for stands in one header, as in records of a topic."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from penstock.core.time import micros
+from penstock.errors import BadInput
+from penstock.queue.book import EXPIRED
+from penstock.queue.dead import HEADER as DEAD
+from penstock.queue.dead import as_dead_letter
+from penstock.queue.port import Message
+from penstock.queue.rabbitmq.channel import Got
+from penstock.queue.rabbitmq.library import library
+from penstock.queue.routing import FOR
+
+HEADER = "penstock-message"  # JSON: key, route, sent, due and expires (microseconds), and tries, where they say anything
+PERSISTENT = 2
+LONGEST = 2**31 - 1  # milliseconds: the longest expiry that is left to the broker
+_SHORT = 255  # bytes of an id, and of the name of a header
+_KEPT = ("x-death", "x-delivery-count", "x-acquired-count", "x-first-death-", "x-last-death-")  # the broker's own headers
+_ROUTES = ("CC", "BCC")  # headers that the broker routes by
+_REASONS = {
+    "expired": EXPIRED,
+    "rejected": "it was rejected",
+    "delivery_limit": "it was lent too often",
+    "maxlen": "the queue was full",
+}
+
+
+@dataclass(frozen=True)
+class Said:
+    """What stands in the header."""
+
+    key: str | None = None
+    route: str = ""
+    sent: int = 0
+    due: int = 0
+    expires: int = 0
+    tries: int = 0  # deliveries before it was put in anew: what the broker has counted since comes on top
+
+    def encoded(self) -> bytes:
+        return orjson.dumps(
+            {name: value for name, value in self.__dict__.items() if value or (name == "key" and value is not None)}
+        )
+
+
+def said_of(message: Message, now: int, tries: int = 0) -> Said:
+    due = now + micros(message.delay) if message.delay else 0
+    expires = now + micros(message.ttl) if message.ttl is not None else 0
+    return Said(message.key, message.route, now, due, expires, tries)
+
+
+def check_sendable(message: Message, priorities: bool) -> Message:
+    """BadInput for what AMQP, or RabbitMQ, cannot carry. priorities: the queue has them."""
+    if message.priority and not priorities:
+        raise BadInput(
+            "quorum queues have no priorities before RabbitMQ 4.3",
+            hint="leave priority out, or make the queue with ?queues=classic in the address",
+        )
+    if len(message.id.encode()) > _SHORT:
+        raise BadInput(f"{message.id[:60]!a} is too long for RabbitMQ", hint=f"ids have at most {_SHORT} bytes")
+    for name in message.headers:
+        if name in _ROUTES or name == HEADER or name.startswith(_KEPT):
+            raise BadInput(f"RabbitMQ keeps the header {name} for itself", hint="give it another name")
+        if len(name.encode()) > _SHORT:
+            raise BadInput(f"the header {name[:60]!a}… has too long a name", hint=f"at most {_SHORT} bytes")
+    return message
+
+
+def properties_of(message: Message, said: Said, now: int) -> Any:
+    """The properties that the message is published with."""
+    left = (said.expires - now) // 1000 if said.expires else None
+    headers: dict[str, Any] = {name: _value(value) for name, value in message.headers.items() if name != FOR}
+    headers[HEADER] = said.encoded().decode()
+    return library().BasicProperties(
+        message_id=message.id,
+        headers=headers,
+        priority=message.priority,
+        delivery_mode=PERSISTENT,
+        expiration=str(max(left, 0)) if left is not None and left <= LONGEST else None,
+        timestamp=said.sent // 1_000_000,
+    )
+
+
+def opened(got: Got, queue: str, prefix: str, delays: str) -> tuple[Message, Said]:
+    """The message, and what its header says. A letter that the broker itself put among the dead looks like all others.
+
+    prefix: of the names of all queues. delays: how the names of those begin that messages rest in."""
+    found = dict(got.properties.headers or {})
+    said = _said(found.pop(HEADER, None), got)
+    headers = {name: _bytes(value) for name, value in found.items() if not name.startswith(_KEPT)}
+    message = Message(got.body, got.properties.message_id or "", said.key, headers, got.properties.priority or 0, route=said.route)
+    deaths = [death for death in found.get("x-death") or () if not str(death.get("queue", "")).startswith(delays)]
+    if DEAD not in headers and deaths and str(deaths[0].get("queue")) != queue:
+        return _buried(message, deaths[0], said, prefix), Said(said.key, said.route, said.sent)
+    return message, said
+
+
+def _buried(message: Message, death: Mapping[str, Any], said: Said, prefix: str) -> Message:
+    queue, reason = str(death["queue"]).removeprefix(prefix), str(death.get("reason", ""))
+    at = death.get("time")
+    when = micros(at) if at is not None else said.sent
+    return as_dead_letter(message, queue, f"{queue}/{message.id}", said.tries, _REASONS.get(reason, reason), when)
+
+
+def count_of(got: Got, said: Said) -> int:
+    """How often the message was tried before. Quorum queues count that; of others it is known whether somebody had it."""
+    found = got.properties.headers or {}
+    if "x-delivery-count" in found or "x-acquired-count" in found:
+        return said.tries + int(found.get("x-delivery-count", 0))
+    return said.tries + int(got.redelivered)
+
+
+def _said(header: Any, got: Got) -> Said:
+    sent = int(got.properties.timestamp or 0) * 1_000_000
+    try:
+        return Said(**orjson.loads(header))
+    except (ValueError, TypeError):
+        return Said(route=got.routing_key if got.exchange else "", sent=sent)  # another program's
+
+
+def _value(value: bytes) -> str | bytes:
+    """Text where it is text: other programs, and bindings, expect it."""
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return value
+
+
+def _bytes(value: Any) -> bytes:
+    if isinstance(value, bytes):
+        return value
+    if isinstance(value, str):
+        return value.encode()
+    return orjson.dumps(value, default=str)

@@ -1,0 +1,194 @@
+"""Puts messages in: every one is confirmed by the broker, refused by it, or told to have found no queue.
+
+What was not confirmed when the connection broke is sent again with its id; so it may be there twice, and not be missing."""
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal, NamedTuple
+
+from penstock.errors import BadInput, Full
+from penstock.queue.rabbitmq.channel import DIFFERENT, NOT_FOUND, Channel, Closed, Lost
+from penstock.queue.rabbitmq.library import away, library
+from penstock.queue.rabbitmq.wire import Wire
+
+Outcome = Literal["in", "refused", "returned"]
+WINDOW, BYTES = 1_000, 4 << 20  # messages and bytes on their way at once
+_FRESH = 0.1  # seconds for which a confirmation tells that the broker takes messages
+_NOWHERE = "penstock.nowhere"  # no queue has this name
+_PAUSE = 0.05
+
+
+class Parcel(NamedTuple):
+    """A message on its way to an exchange."""
+
+    exchange: str
+    routing_key: str
+    properties: Any
+    body: bytes
+    rest: int = 0  # microseconds before it goes on
+
+
+class _Part:
+    """Parcels that are waited for together."""
+
+    def __init__(self, left: int, done: "asyncio.Future[Any]") -> None:
+        self.left, self.done = left, done
+
+
+class _Sent(NamedTuple):
+    parcel: Parcel
+    place: int
+    outcomes: list[Outcome | None]
+    part: _Part
+
+
+class Publisher:
+    """One confirmed channel of a connection that only sends: a broker short of memory stops reading from such."""
+
+    def __init__(self, wire: Wire) -> None:
+        self._wire = wire
+        self._channel: Channel | None = None
+        self._opening = asyncio.Lock()
+        self._tag, self._confirmed = 0, 0.0
+        self._sent: dict[int, _Sent] = {}
+
+    async def publish(self, parcels: Sequence[Parcel], wait: float = 0.0) -> list[Outcome]:
+        """What became of each. Full if the broker takes nothing for `wait` seconds, because its memory or its disk is full."""
+        loop = asyncio.get_running_loop()
+        until, patience = loop.time() + wait, loop.time() + self._wire.settings.patience
+        outcomes: list[Outcome | None] = [None] * len(parcels)
+        while None in outcomes:
+            try:
+                channel = await self._open()
+                await self._canary(channel, until, wait)
+                for part in _parts(parcels, [i for i, found in enumerate(outcomes) if found is None]):
+                    await self._send(channel, parcels, part, outcomes, until, wait)
+            except (Lost, Closed) as error:
+                if isinstance(error, Closed):
+                    _check_blame(error, parcels, outcomes)
+                if loop.time() > patience:
+                    raise away(self._wire.settings.where, _unknown(outcomes)) from error
+                await asyncio.sleep(_PAUSE)
+        return [found for found in outcomes if found is not None]
+
+    async def _open(self) -> Channel:
+        async with self._opening:
+            if self._channel is None or not self._channel.open:
+                channel = await self._wire.channel()
+                self._sent, self._tag, self._confirmed = {}, 0, 0.0
+                await channel.ask("confirm_delivery", self._told)
+                channel.tell("add_on_return_callback", self._returned)
+                self._channel = channel
+            return self._channel
+
+    async def _canary(self, channel: Channel, until: float, wait: float) -> None:
+        """A message for nobody goes ahead: a broker that is short of memory tells so before it got anything of worth."""
+        loop = asyncio.get_running_loop()
+        if self._wire.blocked or loop.time() - self._confirmed > _FRESH:
+            ahead = Parcel("", _NOWHERE, library().BasicProperties(), b"?")  # RabbitMQ stops before a body: there has to be one
+            if not await self._wire.unblocked(until - loop.time()):
+                raise self._blocked(wait, "nothing of this was sent")
+            part = self._put(channel, [ahead], [0], [None], mandatory=False)
+            await self._confirm(part, until, wait, "nothing of this was sent")
+
+    async def _send(
+        self,
+        channel: Channel,
+        parcels: Sequence[Parcel],
+        indexes: Sequence[int],
+        outcomes: list[Outcome | None],
+        until: float,
+        wait: float,
+    ) -> None:
+        part = self._put(channel, parcels, indexes, outcomes)
+        await self._confirm(part, until, wait, _unknown(outcomes))
+
+    async def _confirm(self, part: _Part, until: float, wait: float, left: str) -> None:
+        """Waits for all of them; while the broker takes nothing, no longer than until then."""
+        loop = asyncio.get_running_loop()
+        while not part.done.done():
+            await asyncio.wait([part.done], timeout=_PAUSE if self._wire.blocked else 1.0)
+            if not part.done.done() and self._wire.blocked and loop.time() >= until:
+                raise self._blocked(wait, left)
+        part.done.result()
+
+    def _put(
+        self,
+        channel: Channel,
+        parcels: Sequence[Parcel],
+        indexes: Sequence[int],
+        outcomes: list[Outcome | None],
+        mandatory: bool = True,
+    ) -> _Part:
+        part = _Part(len(indexes), channel.future())
+        for index in indexes:
+            parcel = parcels[index]
+            self._tag += 1
+            self._sent[self._tag] = _Sent(parcel, index, outcomes, part)
+            channel.tell("basic_publish", parcel.exchange, parcel.routing_key, parcel.body, parcel.properties, mandatory=mandatory)
+        return part
+
+    def _told(self, frame: Any) -> None:
+        """The broker confirms, or refuses, one message or all up to one."""
+        self._confirmed = asyncio.get_running_loop().time()
+        method = frame.method
+        outcome: Outcome = "in" if isinstance(method, library().spec.Basic.Ack) else "refused"
+        for tag in self._up_to(method.delivery_tag) if method.multiple else [method.delivery_tag]:
+            sent = self._sent.pop(tag, None)
+            if sent is None:
+                continue
+            sent.outcomes[sent.place] = sent.outcomes[sent.place] or outcome
+            sent.part.left -= 1
+            if not sent.part.left and not sent.part.done.done():
+                sent.part.done.set_result(None)
+
+    def _up_to(self, last: int) -> list[int]:
+        tags = []
+        for tag in self._sent:  # in the order sent
+            if tag > last:
+                break
+            tags.append(tag)
+        return tags
+
+    def _returned(self, _: Any, method: Any, properties: Any, __: bytes) -> None:
+        """No queue took it. This comes before it is confirmed."""
+        wanted = (method.exchange, method.routing_key, properties.message_id)
+        for sent in self._sent.values():
+            parcel = sent.parcel
+            here = (parcel.exchange, parcel.routing_key, parcel.properties.message_id)
+            if here == wanted and sent.outcomes[sent.place] is None:
+                sent.outcomes[sent.place] = "returned"
+                return
+
+    def _blocked(self, wait: float, left: str) -> Full:
+        return Full(
+            f"RabbitMQ at {self._wire.settings.where} takes no messages: {self._wire.blocked}",
+            f"waited {wait:g} seconds; {left}",
+            hint="give it memory or disk, or wait longer (wait=); consumers go on",
+        )
+
+
+def _parts(parcels: Sequence[Parcel], indexes: Sequence[int]) -> Iterator[list[int]]:
+    part, size = list[int](), 0
+    for index in indexes:
+        part.append(index)
+        size += len(parcels[index].body)
+        if len(part) >= WINDOW or size >= BYTES:
+            yield part
+            part, size = [], 0
+    if part:
+        yield part
+
+
+def _unknown(outcomes: Sequence[Outcome | None]) -> str:
+    sure = sum(found == "in" for found in outcomes)
+    return f"{sure:,} of {len(outcomes):,} messages are in; the others may come in later, with their ids"
+
+
+def _check_blame(error: Closed, parcels: Sequence[Parcel], outcomes: Sequence[Outcome | None]) -> None:
+    """Raises if the channel was closed for one of these parcels, and not for another thread's."""
+    if error.code == NOT_FOUND and any(f"'{parcel.exchange}'" in error.text for parcel in parcels):
+        raise error
+    sizes = {str(len(parcel.body)) for parcel in parcels}
+    if error.code == DIFFERENT and sizes & set(error.text.split()):
+        raise BadInput("RabbitMQ does not take a message: it is too large", error.text, _unknown(outcomes)) from error

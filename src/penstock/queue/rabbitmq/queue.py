@@ -1,0 +1,134 @@
+"""One queue of a RabbitMQ."""
+
+import re
+from collections import Counter
+from collections.abc import Coroutine, Sequence
+from typing import Any, TypeVar
+
+from penstock.errors import BadInput, Full
+from penstock.queue.checks import check_consumer, check_messages, check_settlements
+from penstock.queue.dead import no_queue
+from penstock.queue.port import Consumer, Delivery, Held, Message, QueueSpec, QueueState, Settlement
+from penstock.queue.rabbitmq.broker import Broker
+from penstock.queue.rabbitmq.channel import NOT_FOUND, Channel, Closed
+from penstock.queue.rabbitmq.copying import Copier
+from penstock.queue.rabbitmq.envelope import check_sendable
+from penstock.queue.rabbitmq.lending import Lending
+from penstock.queue.rabbitmq.sending import Sending
+from penstock.queue.rabbitmq.settling import Settling
+
+T = TypeVar("T")
+_RECEIPT = re.compile(r"[0-9a-f]+-[0-9]+", re.ASCII)
+OTHERS = "lent, holders and counts are those of this process: RabbitMQ does not tell of others, nor of what rests"
+FOREIGN = "made by another program, which knows its limits and dead letters"
+LIMITS = "a limit counts what nobody holds, and for those who send through this queue"
+END = "what is given back goes to the end of the line, so that it can be counted; what a dead consumer held is not counted"
+LOOKS = "a look counts as a delivery, and does not show what rests"
+
+
+class RabbitQueue:
+    """One queue of a RabbitQueues. Leases are kept by the process that holds them, and end with its connection."""
+
+    def __init__(self, broker: Broker, spec: QueueSpec, ours: bool) -> None:
+        """ours: made here; else by another program."""
+        self._broker, self._spec, self._ours = broker, spec, ours
+        self._counts: Counter[str] = Counter()
+        self._copier = Copier(broker.wire, broker.publisher, broker.layout, spec, broker.clock.now, self._counts)
+        self._lending = Lending(broker.wire, self._copier, spec)
+        self._settling = Settling(self._lending, self._copier, spec)
+        self._sending = Sending(self._copier, spec, ours, broker.specs, self._ready)
+
+    @property
+    def spec(self) -> QueueSpec:
+        return self._spec
+
+    def send(self, messages: Sequence[Message], wait: float = 0.0) -> Sequence[str | None]:
+        check_messages(messages)
+        for message in messages:
+            check_sendable(message, priorities=self._priorities)
+        if not messages:
+            return []
+        named = self._broker.ids.named(messages)
+        try:
+            sent = self._run(self._sending.send(named, wait))
+        except Full:
+            self._counts["refused"] += len(messages)
+            raise
+        self._counts["dropped"] += sent.count(None)
+        self._counts["sent"] += len(sent)
+        return sent
+
+    def receive(self, consumer: Consumer, most: int = 1, auto: bool = False) -> Sequence[Delivery]:
+        check_consumer(consumer, most)
+        found = self._run(self._broker.wire.again(lambda: self._lending.receive(consumer, most, auto)))
+        self._counts["lent again"] += sum(delivery.attempt > 1 for delivery in found)
+        self._counts["acked"] += len(found) if auto else 0
+        return found
+
+    def settle(self, settlements: Sequence[Settlement]) -> Sequence[str]:
+        check_settlements(settlements)
+        for settlement in settlements:
+            if not _RECEIPT.fullmatch(settlement.receipt):
+                raise BadInput(f"{settlement.receipt!a} is no receipt", hint="use the one of the delivery")
+        lost = self._run(self._settling.settle(settlements)) if settlements else []
+        if lost:
+            self._run(self._broker.wire.again(self._ready))  # NotFound if it is the queue that was lost
+        self._counts["acked"] += sum(s.fate == "ack" and s.receipt not in lost for s in settlements)
+        return lost
+
+    def peek(self, most: int = 10) -> Sequence[Delivery]:
+        return self._run(self._broker.wire.again(lambda: self._lending.peek(most)))
+
+    def state(self) -> QueueState:
+        ready = self._run(self._broker.wire.again(self._ready))
+        holders = self._run(self._holders())
+        return QueueState(
+            self._spec,
+            ready=ready,
+            delayed=None,
+            lent=sum(held.messages for held in holders),
+            bytes=None,
+            oldest=None,
+            holders=holders,
+            counts={name: count for name, count in self._counts.items() if count},
+            notes=self._notes(),
+        )
+
+    def count(self, what: str, number: int) -> None:
+        self._counts[what] += number
+
+    def _run(self, work: Coroutine[Any, Any, T]) -> T:
+        try:
+            return self._broker.run(work)
+        except Closed as error:
+            if error.code != NOT_FOUND:
+                raise
+            raise no_queue(self._spec.name, ()) from error
+
+    async def _ready(self) -> int:
+        async def ask(channel: Channel) -> int:
+            return int((await channel.ask("queue_declare", self._copier.name, passive=True)).message_count)
+
+        return await self._broker.asking(ask)
+
+    async def _holders(self) -> list[Held]:
+        found: dict[str, list[float]] = {}
+        for lent in self._lending.held.values():
+            found.setdefault(lent.consumer, []).append(lent.until)
+        now = self._broker.line.loop.time()
+        return [Held(name, len(until), min(until) - now) for name, until in sorted(found.items())]
+
+    def _notes(self) -> list[str]:
+        layout = self._broker.layout
+        said = {
+            OTHERS: True,
+            FOREIGN: not self._ours,
+            LIMITS: True,
+            END: not layout.quorum,
+            LOOKS: not layout.forgiving or not layout.quorum,
+        }
+        return [note for note, holds in said.items() if holds]
+
+    @property
+    def _priorities(self) -> bool:
+        return not self._ours or not self._broker.layout.quorum or self._broker.layout.forgiving

@@ -1,0 +1,130 @@
+"""The queues of a RabbitMQ."""
+
+import os
+from contextlib import suppress
+from types import TracebackType
+from typing import Self
+
+from penstock.core.time import Clock, SystemClock
+from penstock.errors import AlreadyThere
+from penstock.queue.checks import check_spec
+from penstock.queue.dead import no_queue
+from penstock.queue.port import QueueSpec
+from penstock.queue.rabbitmq.broker import Broker
+from penstock.queue.rabbitmq.channel import NOT_FOUND, Channel, Closed
+from penstock.queue.rabbitmq.layout import check_layout
+from penstock.queue.rabbitmq.queue import RabbitQueue
+from penstock.queue.rabbitmq.settings import RabbitSettings
+
+
+class RabbitQueues:
+    """The queues of one vhost, or those of it whose names begin with a prefix. Any number of processes may use them at once.
+
+    >>> with RabbitQueues("amqp://shop@rabbit/sales?password=env:RABBIT_PASSWORD") as queues:  # doctest: +SKIP
+    ...     queues.create(QueueSpec("emails")).send([Message(b"hello")])
+
+    A queue that another program made can be opened, sent to and read, too; `names` knows only those made here."""
+
+    def __init__(self, url: str | RabbitSettings, clock: Clock | None = None) -> None:
+        self.settings = RabbitSettings.of(url) if isinstance(url, str) else url
+        self._clock = clock or SystemClock()
+        self._broker: Broker | None = None
+        self._pid = os.getpid()
+        self._open: dict[str, RabbitQueue] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ends the connections: what this process holds is lent again."""
+        if self._broker is not None and self._pid == os.getpid():
+            self._broker.close()
+        self._broker, self._open = None, {}
+
+    def create(self, spec: QueueSpec) -> RabbitQueue:
+        check_spec(spec)
+        check_layout(spec)
+        broker, begun = self._connected(), False
+
+        async def make(specs: dict[str, QueueSpec]) -> None:
+            nonlocal begun
+            if spec.name in specs and not begun:  # after a broken connection it may be the one that was just made
+                raise AlreadyThere(f"there is a queue {spec.name} already")
+            begun = True
+            await broker.step(lambda channel: broker.layout.make(channel, spec))
+            with suppress(AlreadyThere):  # any queue will do
+                if spec.dead_letters not in specs:
+                    await broker.step(lambda channel: broker.layout.dead(channel, spec.dead_letters))
+            specs[spec.name] = spec
+            specs.setdefault(spec.dead_letters, QueueSpec(spec.dead_letters))
+
+        broker.run(broker.change(make))
+        return self._opened(spec, ours=True)
+
+    def queue(self, name: str) -> RabbitQueue:
+        broker = self._connected()
+        specs = broker.run(broker.specs(anew=True))
+        if name in specs:
+            return self._opened(specs[name], ours=True)
+        if broker.run(broker.wire.again(lambda: self._is_there(name))):
+            return self._opened(QueueSpec(name), ours=False)
+        raise no_queue(name, specs)
+
+    def names(self) -> list[str]:
+        broker = self._connected()
+        return sorted(broker.run(broker.specs(anew=True)))
+
+    def delete(self, name: str) -> None:
+        broker, gone = self._connected(), list[QueueSpec]()
+
+        async def remove(specs: dict[str, QueueSpec]) -> None:
+            if name not in specs and not gone:
+                raise no_queue(name, specs)
+            spec = specs.pop(name) if name in specs else gone[0]
+            gone.append(spec)
+            last = all(other.origin != spec.origin for other in specs.values())
+            await broker.step(lambda channel: broker.layout.delete(channel, spec, last))
+
+        broker.run(broker.change(remove))
+        self._open.pop(name, None)
+
+    def purge(self, name: str) -> int:
+        """What rests is not touched: it stands elsewhere."""
+        queue, broker = self.queue(name), self._connected()
+
+        async def ask(channel: Channel) -> int:
+            return int((await channel.ask("queue_purge", broker.layout.name(queue.spec.name))).message_count)
+
+        purged = broker.run(broker.wire.again(lambda: broker.asking(ask)))
+        queue.count("purged", purged)
+        return purged
+
+    def _connected(self) -> Broker:
+        if self._pid != os.getpid():  # after a fork the connections are the parent's, who goes on with them
+            self._broker, self._open, self._pid = None, {}, os.getpid()
+        if self._broker is None:
+            self._broker = Broker(self.settings, self._clock)
+        return self._broker
+
+    def _opened(self, spec: QueueSpec, ours: bool) -> RabbitQueue:
+        known = self._open.get(spec.name)
+        if known is None or known.spec != spec:
+            known = self._open[spec.name] = RabbitQueue(self._connected(), spec, ours)
+        return known
+
+    async def _is_there(self, name: str) -> bool:
+        broker = self._connected()
+
+        async def ask(channel: Channel) -> bool:
+            await channel.ask("queue_declare", broker.layout.name(name), passive=True)
+            return True
+
+        try:
+            return await broker.asking(ask)
+        except Closed as error:
+            if error.code != NOT_FOUND:
+                raise
+            return False

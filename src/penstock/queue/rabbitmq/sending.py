@@ -1,0 +1,119 @@
+"""Puts messages into a source: at once, or after a rest; within the limits of the queue they are sent to."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+from penstock.core.time import micros
+from penstock.errors import Full, Unroutable
+from penstock.queue.port import Message, QueueSpec
+from penstock.queue.rabbitmq.copying import Copier
+from penstock.queue.rabbitmq.envelope import properties_of, said_of
+from penstock.queue.rabbitmq.publisher import Outcome, Parcel
+from penstock.queue.refusals import full, too_large, unroutable
+from penstock.queue.routing import FOR, takes
+
+_ROOM = 0.02  # seconds between two looks for room
+
+Specs = Mapping[str, QueueSpec]
+
+
+class Sending:
+    """Sends through one queue."""
+
+    def __init__(
+        self,
+        copier: Copier,
+        spec: QueueSpec,
+        ours: bool,
+        specs: Callable[[bool], Awaitable[Specs]],
+        ready: Callable[[], Awaitable[int]],
+    ) -> None:
+        """ours: the queue has a source; one of another program's is sent to directly. specs: the settings of all queues, known
+        or (True) asked for anew. ready: how many messages stand in the queue."""
+        self._copier, self._spec, self._ours, self._specs, self._ready = copier, spec, ours, specs, ready
+
+    async def send(self, messages: Sequence[Message], wait: float) -> list[str | None]:
+        targets = await self._targets(messages)
+        if self._spec.limit.policy in ("push-back", "drop-newest"):
+            return await self._limited(messages, targets, wait)
+        outcomes = await self._copier.put(self._parcels(messages, targets), wait)
+        _check_returned(outcomes, messages, targets, self._spec)
+        return [message.id for message in messages]
+
+    async def _targets(self, messages: Sequence[Message]) -> list[list[str]]:
+        """For each message, the queues that it goes to; none where the broker finds them. Unroutable if one goes nowhere."""
+        if not self._ours:
+            return [[self._spec.name] for _ in messages]
+        if not self._spec.bindings and not any(message.delay or FOR in message.headers for message in messages):
+            return [[] for _ in messages]
+        found = self._routed(messages, await self._specs(False))
+        if not all(found):
+            found = self._routed(messages, await self._specs(True))
+        for message, names in zip(messages, found, strict=True):
+            if not names:
+                raise unroutable(message, self._spec.origin)
+        return [names if message.delay or FOR in message.headers else [] for message, names in zip(messages, found, strict=True)]
+
+    def _routed(self, messages: Sequence[Message], specs: Specs) -> list[list[str]]:
+        these = [spec for spec in specs.values() if spec.origin == self._spec.origin]
+        return [[s.name for s in these if takes(s.bindings, m.route, m.headers, s.name)] for m in messages]
+
+    def _parcels(self, messages: Sequence[Message], targets: Sequence[Sequence[str]]) -> list[Parcel]:
+        now, layout, found = self._copier.now(), self._copier.layout, list[Parcel]()
+        for message, names in zip(messages, targets, strict=True):
+            said = said_of(message, now)
+            rest = micros(message.delay)
+            for name in names:
+                found.append(Parcel("", layout.name(name), properties_of(message, said, now), message.body, rest))
+            if not names:
+                exchange = layout.name(self._spec.origin)
+                found.append(Parcel(exchange, message.route, properties_of(message, said, now), message.body))
+        return found
+
+    async def _limited(self, messages: Sequence[Message], targets: Sequence[Sequence[str]], wait: float) -> list[str | None]:
+        """Of a queue that is its own source: there is one parcel for each message."""
+        loop = asyncio.get_running_loop()
+        until, parcels = loop.time() + wait, self._parcels(messages, targets)
+        self._check_size(messages)
+        into = dict.fromkeys(range(len(messages)), False)
+        while True:
+            left = [i for i, is_in in into.items() if not is_in]
+            fitting = left[: await self._room(len(left))]
+            outcomes = await self._copier.put([parcels[i] for i in fitting], max(0.0, until - loop.time()))
+            into |= {i: found == "in" for i, found in zip(fitting, outcomes, strict=True)}
+            if all(into.values()) or self._spec.limit.policy == "drop-newest":
+                return [message.id if into[i] else None for i, message in enumerate(messages)]
+            if loop.time() >= until:
+                raise _too_full(self._spec, wait, sum(into.values()), len(messages))
+            await asyncio.sleep(_ROOM)
+
+    async def _room(self, wanted: int) -> int:
+        """How many of them fit; of push-back, all or none. Only the broker knows bytes, and it may take a few more."""
+        most = self._spec.limit.messages
+        if most is None:
+            return wanted
+        room = max(0, most - await self._ready())
+        return room if self._spec.limit.policy == "drop-newest" or wanted <= room else 0
+
+    def _check_size(self, messages: Sequence[Message]) -> None:
+        limit, size = self._spec.limit, sum(len(message.body) for message in messages)
+        never = (limit.messages is not None and len(messages) > limit.messages) or (limit.bytes is not None and size > limit.bytes)
+        if never and limit.policy == "push-back":
+            raise too_large(self._spec)
+
+
+def _too_full(spec: QueueSpec, wait: float, sent: int, all_: int) -> Full:
+    error = full(spec, wait)
+    if not sent:
+        return error
+    return Full(error.what, f"waited {wait:g} seconds for room; {sent:,} of {all_:,} messages are in", hint=error.hint)
+
+
+def _check_returned(
+    outcomes: Sequence[Outcome], messages: Sequence[Message], targets: Sequence[Sequence[str]], spec: QueueSpec
+) -> None:
+    of = [message for message, names in zip(messages, targets, strict=True) for _ in names or [""]]
+    returned = [message for message, found in zip(of, outcomes, strict=True) if found == "returned"]
+    if returned:
+        error = unroutable(returned[0], spec.origin)
+        raise Unroutable(error.what, f"{len(returned):,} of {len(messages):,} messages were not sent", hint=error.hint)
