@@ -68,6 +68,8 @@ def spec_of(name: str, wishes: QueueWishes) -> QueueSpec:
 def message_of(body: Body | Message, wishes: MessageWishes) -> Message:
     if isinstance(body, Message):
         return body
+    if not wishes:
+        return Message(as_bytes(body))
     given: dict[str, Any] = dict(wishes)
     for word in given.keys() & {"delay", "ttl"}:
         given[word] = None if given[word] is None else duration(given[word], word)
