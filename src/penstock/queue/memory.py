@@ -124,11 +124,12 @@ class MemoryQueue:
         return len(there)
 
     def _bury(self, now: Now) -> None:
-        for place, reason in list(self.book.leaving.items()):
+        while self.book.leaving:
+            place, reason = next(iter(self.book.leaving.items()))
             item = self.book.items[place]
             letter = as_dead_letter(item.kept, self._spec.name, self._origin(item), item.count, reason, now.wall)
-            self._queues.dead(self._spec).put([letter], now)
             self._forget([item], "dead")
+            self._queues.dead(self._spec).put([letter], now)
 
     def _forget(self, items: Sequence[Item], how: str) -> None:
         desk.finish(self.book, items, how)

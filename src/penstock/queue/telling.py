@@ -1,5 +1,6 @@
 """A book, told to whoever looks."""
 
+from collections import defaultdict
 from collections.abc import Sequence
 
 from penstock.queue.book import BLOCKED, LENT, READY, RESTING, Book, Item, Now
@@ -7,18 +8,19 @@ from penstock.queue.port import Held, QueueSpec, QueueState
 
 
 def state_of(book: Book, spec: QueueSpec, now: Now, notes: Sequence[str] = ()) -> QueueState:
-    by_place: dict[int, list[Item]] = {}
+    by_place, by_holder = defaultdict[int, list[Item]](list), defaultdict[str, list[Item]](list)
     for item in book.items.values():
-        by_place.setdefault(item.where, []).append(item)
-    lent = by_place.get(LENT, [])
+        by_place[item.where].append(item)
+    for item in by_place[LENT]:
+        by_holder[item.consumer].append(item)
     return QueueState(
         spec,
-        ready=len(by_place.get(READY, [])) + len(by_place.get(BLOCKED, [])),
-        delayed=len(by_place.get(RESTING, [])),
-        lent=len(lent),
+        ready=len(by_place[READY]) + len(by_place[BLOCKED]),
+        delayed=len(by_place[RESTING]),
+        lent=len(by_place[LENT]),
         bytes=book.bytes,
         oldest=min((item.sent for item in book.items.values()), default=None),
-        holders=[_held(name, [i for i in lent if i.consumer == name], now) for name in sorted(book.held)],
+        holders=[_held(name, items, now) for name, items in sorted(by_holder.items())],
         counts=dict(book.counts),
         notes=notes,
     )
