@@ -2,7 +2,6 @@
 
 import os
 from functools import cache
-from importlib import import_module
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
@@ -36,8 +35,9 @@ def open_queues(at: str | None = None, home: Path | None = None) -> QueuesPort:
     if at == MEMORY:
         return _memory()
     if at.startswith(_RABBIT):
-        queues: QueuesPort = import_module("penstock.queue.rabbitmq.queues").RabbitQueues(at)
-        return queues
+        from penstock.queue.rabbitmq.queues import RabbitQueues
+
+        return RabbitQueues(at)
     raise BadInput("that is no address of queues", hint="write memory: or amqp://host, or leave it out for the embedded log")
 
 

@@ -3,6 +3,7 @@
 import logging
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from penstock.queue.wishes import WorkWishes
 
 Handler = Callable[[Received], object]
 RETRY, LONGEST = timedelta(seconds=1), timedelta(minutes=5)  # the first rest after a failure, and the longest: it doubles
+SLACK = 1.0  # seconds that a broker may take to bring back a message that has rested
 _LOGGER = logging.getLogger("penstock.queue")
 
 
@@ -97,6 +99,8 @@ class Worker:
 
     def _is_empty(self) -> bool:
         state = self._port.state()
+        if state.delayed is None and time.monotonic() < self._keeper.resting + SLACK:  # the broker does not tell
+            return False
         return not (state.ready or state.delayed or state.lent)
 
     def _end(self, threads: Sequence[threading.Thread]) -> None:
