@@ -48,7 +48,7 @@ class Worker:
         self._retry = port.spec.retry or RETRY if retry is None else duration(retry, "retry")
         self._until_empty = wishes.get("until_empty", False)
         self._jobs: SimpleQueue[Delivery | None] = SimpleQueue()
-        self._changed, self._stopped, self._asked = threading.Event(), False, False
+        self._changed, self._begun, self._stopped, self._asked = threading.Event(), False, False, False
         self._keeper = Keeper(port, self._consumer.lease, self._changed.set)
         self._broke: list[BaseException] = []
 
@@ -58,7 +58,10 @@ class Worker:
 
     def run(self) -> Worked:
         """Works until `stop`, SIGINT or SIGTERM; with until_empty until nothing is left. What was begun is finished and settled,
-        what was not is given back."""
+        what was not is given back. A second signal ends it at once: what was begun comes back when its lease has run out."""
+        if self._begun:
+            raise BadInput("a worker runs once", hint="make another one: queue.worker(handler)")
+        self._begun = True
         threads = [threading.Thread(target=self._serve, name=f"penstock-worker-{n}", daemon=True) for n in range(self._count)]
         with self._signals(), self._keeper:
             for thread in threads:

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from penstock import Binding, Limit, Message, Queue, Reject
-from penstock.errors import AlreadyThere, BadInput, BadTime, Full, LeaseLost, Unroutable
+from penstock.errors import AlreadyThere, BadInput, BadTime, DiskFull, Full, LeaseLost, Unroutable
 from penstock.log.groups.leases import ManualClock
 from penstock.queue.hands import Hands
 from penstock.queue.letter import Lent
@@ -152,6 +152,36 @@ def test_reject_goes_straight_to_the_dead_letters_with_its_reason(emails: Queue)
         ("a", "not wanted", emails.name),
         ("b", "never wanted", emails.name),
     ]
+
+
+def test_a_message_that_is_released_was_not_tried(emails: Queue) -> None:
+    emails.send("x")
+    with emails.consumer(name="reader") as consumer:
+        assert consumer.name == "reader"
+        for _ in range(7):
+            [message] = consumer.receive()
+            message.release()
+        assert [message.attempt for message in consumer.receive()] == [1]
+
+
+def test_the_error_of_the_work_is_not_hidden_by_that_of_giving_back(emails: Queue, leases: ManualClock) -> None:
+    emails.send("x")
+
+    def refuse(settlements: object) -> None:
+        raise DiskFull("the disk is full")
+
+    def work() -> None:
+        with emails.consumer(lease="1 second") as consumer:
+            [message] = consumer.receive()
+            leases.advance(1)
+            with pytest.raises(ValueError), message:
+                raise ValueError("the lease is lost, too")
+            consumer.receive()
+            emails.port.settle = refuse  # type: ignore[assignment, method-assign]
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        work()
 
 
 def test_a_message_is_settled_once(emails: Queue) -> None:

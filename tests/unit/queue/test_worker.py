@@ -7,6 +7,7 @@ import sys
 import threading
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -264,3 +265,45 @@ def test_a_signal_ends_a_program_when_what_was_begun_is_finished(tmp_path: Path,
     emails = Queue.open("emails", home=tmp_path / "home")
     assert [(message.text, message.attempt) for message in emails.peek()] == [(str(n), 0) for n in range(1, 6)]
     assert emails.state().lent == 0
+
+
+IMPATIENT = """
+import threading
+from waiting import until
+from penstock import Queue
+emails = Queue.open("emails")
+emails.send_many(["a", "b"])
+
+def handle(message):
+    print("begun", flush=True)
+    assert until(lambda: worker._asked)
+    print("asked", flush=True)
+    threading.Event().wait()
+
+worker = emails.worker(handle, workers=1, lease="200 ms")
+worker.run()
+"""
+
+
+def test_a_second_signal_ends_it_at_once_and_what_was_begun_comes_back(tmp_path: Path) -> None:
+    env = {**os.environ, "PENSTOCK_HOME": str(tmp_path / "home"), "PYTHONPATH": os.pathsep.join(sys.path)}
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen([sys.executable, "-c", IMPATIENT], env=env, **pipes) as program:
+        assert program.stdout
+        assert program.stderr
+        assert program.stdout.readline() == "begun\n"
+        program.send_signal(signal.SIGINT)
+        assert program.stdout.readline() == "asked\n"
+        program.send_signal(signal.SIGINT)
+        assert "KeyboardInterrupt" in program.stderr.read()
+    emails = Queue.open("emails", home=tmp_path / "home")
+    assert until(lambda: emails.state().ready == 2)
+    with emails.consumer() as consumer:
+        assert [(message.text, message.attempt) for message in consumer.receive(2)] == [("a", 2), ("b", 1)]
+
+
+def test_a_worker_runs_once(emails: Queue) -> None:
+    worker = emails.worker(lambda message: None, until_empty=True)
+    worker.run()
+    with pytest.raises(BadInput, match="runs once"):
+        worker.run()
