@@ -30,6 +30,10 @@ class Message(NamedTuple):
     ttl: timedelta | None = None  # not after so long; what nobody took by then goes to the dead letters
     route: str = ""  # words with dots between them: what bindings match
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """Messages go to other processes, too."""
+        return Message, (*self[:3], dict(self.headers), *self[4:])
+
 
 @dataclass(frozen=True)
 class Binding:

@@ -2,6 +2,7 @@
 
 import itertools
 import os
+import pickle
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import timedelta
@@ -98,3 +99,8 @@ def test_a_process_that_is_forked_off_gives_other_ids(monkeypatch: pytest.Monkey
     mine = ids.named([Message(b"")])[0].id
     monkeypatch.setattr(os, "getpid", lambda: -1)
     assert copy.named([Message(b"")])[0].id != mine
+
+
+@pytest.mark.parametrize("message", [Message(b"a"), Message(b"a", "id", "key", {"h": b"v"}, 3, timedelta(1), timedelta(2), "a.b")])
+def test_messages_go_to_other_processes(message: Message) -> None:
+    assert pickle.loads(pickle.dumps(message)) == message
