@@ -21,7 +21,7 @@ from penstock.storage.local import LocalStorage
 
 _BODY = bytes(100)
 _BATCH = 100
-_THREADS = 8
+_THREADS = 16
 _CLASSIC, _QUORUM = "RabbitMQ, classic queue", "RabbitMQ, quorum queue"
 
 Opened = tuple[Callable[..., QueuesPort], tuple[Any, ...]]  # how another process opens the same queues

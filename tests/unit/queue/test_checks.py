@@ -103,4 +103,4 @@ def test_a_process_that_is_forked_off_gives_other_ids(monkeypatch: pytest.Monkey
 
 @pytest.mark.parametrize("message", [Message(b"a"), Message(b"a", "id", "key", {"h": b"v"}, 3, timedelta(1), timedelta(2), "a.b")])
 def test_messages_go_to_other_processes(message: Message) -> None:
-    assert pickle.loads(pickle.dumps(message)) == message
+    assert pickle.loads(pickle.dumps(message)) == message  # noqa: S301
