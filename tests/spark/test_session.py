@@ -92,6 +92,7 @@ def test_either_launch_works_prints_nothing_and_leaves_nothing(tmp_path: Path, l
     assert until(lambda: not list(scratch.glob("penstock-*")), 10)
 
 
+@pytest.mark.long
 def test_a_damaged_archive_costs_time_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     archive_path(find_java()).write_bytes(b"no classes in here" * 1000)
@@ -100,6 +101,7 @@ def test_a_damaged_archive_costs_time_only(tmp_path: Path, monkeypatch: pytest.M
     assert done.stderr == ""
 
 
+@pytest.mark.long
 def test_own_launch_that_fails_falls_back_to_pyspark(tmp_path: Path) -> None:
     broken = "from penstock.engine import launch\nlaunch._SUBMIT = 'no.such.Class'\nlaunch.PATIENCE = 20\n" + STARTS
     done = child(tmp_path, broken)

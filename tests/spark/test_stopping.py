@@ -22,7 +22,7 @@ orders.where("amount > 10").view("big")
 ROWS = [{"user_id": i, "amount": 20.0, "at": "2024-01-15T10:00:15Z"} for i in range(50)]
 
 
-@pytest.mark.parametrize("ask", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("ask", [pytest.param(signal.SIGINT, marks=pytest.mark.long), signal.SIGTERM])
 def test_a_live_run_that_is_asked_to_stop_ends_well(ask: signal.Signals, tmp_path: Path) -> None:
     file, home = tmp_path / "shop.py", tmp_path / "home"
     file.write_text(FLOW)

@@ -43,7 +43,7 @@ alike = st.one_of(
 )
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=250, deadline=None)
 @given(st.sampled_from(TYPES), st.one_of(alike, st.lists(python_scalars, max_size=6)))
 def test_a_whole_column_gives_what_each_of_its_values_gives(ddl: str, values: list[Any]) -> None:
     f = Schema.of(f"a {ddl}").arrow.field("a")
