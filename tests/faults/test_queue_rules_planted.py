@@ -18,7 +18,7 @@ from penstock.queue.port import Consumer, Message, QueueSpec, QueuesPort
 
 pytestmark = pytest.mark.faults
 Patch = pytest.MonkeyPatch
-QUICK = settings(stateful_step_count=40, phases=[Phase.generate], database=None)
+QUICK = settings(stateful_step_count=40, phases=[Phase.generate], database=None, derandomize=True)
 
 
 def caught(machine: type[QueueMachine] = QueueMachine, examples: int = 2_000) -> bool:
