@@ -15,6 +15,7 @@ from penstock.queue.rabbitmq.settings import RabbitSettings
 from penstock.queue.rabbitmq.wire import Line, Wire
 
 T = TypeVar("T")
+_FRESH = 1.0  # seconds for which settings are believed
 
 
 class Broker:
@@ -26,6 +27,7 @@ class Broker:
         self.publisher = Publisher(self._outward)
         self.registry = Registry(self.wire, self.publisher, clock)
         self._specs: dict[str, QueueSpec] | None = None
+        self._asked = 0.0  # when that was asked for
         self._desk: Channel | None = None  # a channel for questions
         self._turn = asyncio.Lock()
         try:
@@ -56,8 +58,14 @@ class Broker:
     async def specs(self, anew: bool = False) -> dict[str, QueueSpec]:
         """The settings of all queues of ours: those that are known, or asked for anew."""
         if anew or self._specs is None:
-            self._specs = await self.wire.again(self.registry.specs)
+            asked = self.line.loop.time()
+            self._specs, self._asked = await self.wire.again(self.registry.specs), asked
         return self._specs
+
+    async def spec(self, name: str) -> QueueSpec | None:
+        """The settings of a queue, not older than a moment."""
+        fresh = self.line.loop.time() - self._asked < _FRESH
+        return (await self.specs(anew=not fresh)).get(name) or (await self.specs(anew=True)).get(name)
 
     async def change(self, edit: Callable[[dict[str, QueueSpec]], Awaitable[None]]) -> None:
         self._specs = None

@@ -66,12 +66,11 @@ class RabbitQueues:
 
     def queue(self, name: str) -> RabbitQueue:
         broker = self._connected()
-        specs = broker.run(broker.specs(anew=True))
-        if name in specs:
-            return self._opened(specs[name], ours=True)
-        if broker.run(broker.wire.again(lambda: self._is_there(name))):
-            return self._opened(QueueSpec(name), ours=False)
-        raise no_queue(name, specs)
+        is_there = broker.run(broker.wire.again(lambda: self._is_there(name)))
+        spec = broker.run(broker.spec(name)) if is_there else None
+        if not is_there:
+            raise no_queue(name, broker.run(broker.specs(anew=True)))
+        return self._opened(spec or QueueSpec(name), ours=spec is not None)
 
     def names(self) -> list[str]:
         broker = self._connected()
