@@ -160,10 +160,11 @@ def test_an_exchange_that_others_made_is_not_taken_for_a_source(rabbitmq_server:
         connection.channel().exchange_delete(name)
 
 
-@pytest.mark.parametrize("name", ["CC", "x-death", "penstock-message", "x-delivery-count"])
-def test_headers_that_rabbitmq_means_something_by_are_refused(queues: RabbitQueues, name: str) -> None:
-    with pytest.raises(BadInput, match="for itself"):
-        queues.create(QueueSpec("emails")).send([Message(b"", headers={name: b"1"})])
+def test_headers_that_mean_something_to_rabbitmq_come_out_as_they_went_in(queues: RabbitQueues) -> None:
+    queue = queues.create(QueueSpec("emails", bindings=(Binding(headers={"CC": b"emails"}),)))
+    headers = dict.fromkeys(("CC", "BCC", "x-death", "penstock-message", "x-delivery-count", "x-mine"), b"emails")
+    queue.send([Message(b"", headers=headers)])
+    assert [delivery.message.headers for delivery in take(queue, 1)] == [headers]
 
 
 def test_names_that_are_ours_are_refused(queues: RabbitQueues) -> None:

@@ -42,6 +42,7 @@ COMMANDS = {
     "queue": Place(
         "penstock.cli.queue:queue", "Create, list, describe, write, read, move, redrive and delete queues of single messages."
     ),
+    "bridge": Place("penstock.cli.bridge:bridge", "Move messages of queues into topics, and records of topics into queues."),
     "view": Place("penstock.cli.view:view", "List, show, look up and follow views."),
     "state": Place("penstock.cli.state:state", "Show what flows keep between epochs; cut it into more or fewer buckets."),
     "fates": Place("penstock.cli.fates:fates", "The books: what became of every row."),

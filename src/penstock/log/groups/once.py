@@ -55,7 +55,7 @@ class IdempotentWriter:
         if getattr(connection, "autocommit", False) is True:
             raise BadInput("the connection commits every statement by itself", hint="open it with autocommit=False")
         self._connection, self._reader = connection, reader
-        self._mark = placeholder or _placeholder(connection)
+        self._mark = placeholder or placeholder_of(connection)
         self._run(
             f"CREATE TABLE IF NOT EXISTS {TABLE} (reader TEXT NOT NULL, topic_id TEXT NOT NULL, partition_number INTEGER NOT NULL, "
             "start_offset BIGINT NOT NULL, stop_offset BIGINT NOT NULL, "
@@ -118,7 +118,8 @@ class IdempotentWriter:
         return cursor
 
 
-def _placeholder(connection: Any) -> str:
+def placeholder_of(connection: Any) -> str:
+    """How the connection's module writes parameters."""
     module = sys.modules.get(type(connection).__module__.split(".")[0])
     style = getattr(module, "paramstyle", "qmark")
     if style not in _STYLES:

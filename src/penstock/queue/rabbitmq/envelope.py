@@ -22,6 +22,7 @@ LONGEST = 2**31 - 1  # milliseconds: the longest expiry that is left to the brok
 _SHORT = 255  # bytes of an id, and of the name of a header
 _KEPT = ("x-death", "x-delivery-count", "x-acquired-count", "x-first-death-", "x-last-death-")  # the broker's own headers
 _ROUTES = ("CC", "BCC")  # headers that the broker routes by
+_NAMED = "penstock-named-"  # stands before the names of headers that mean something to the broker, and are not meant so
 _REASONS = {
     "expired": EXPIRED,
     "rejected": "it was rejected",
@@ -63,9 +64,7 @@ def check_sendable(message: Message, priorities: bool) -> Message:
     if len(message.id.encode()) > _SHORT:
         raise BadInput(f"{message.id[:60]!a} is too long for RabbitMQ", hint=f"ids have at most {_SHORT} bytes")
     for name in message.headers:
-        if name in _ROUTES or name == HEADER or name.startswith(_KEPT):
-            raise BadInput(f"RabbitMQ keeps the header {name} for itself", hint="give it another name")
-        if len(name.encode()) > _SHORT:
+        if len(wire_name(name).encode()) > _SHORT:
             raise BadInput(f"the header {name[:60]!a}… has too long a name", hint=f"at most {_SHORT} bytes")
     return message
 
@@ -73,7 +72,7 @@ def check_sendable(message: Message, priorities: bool) -> Message:
 def properties_of(message: Message, said: Said, now: int) -> Any:
     """The properties that the message is published with."""
     left = (said.expires - now) // 1000 if said.expires else None
-    headers: dict[str, Any] = {name: _value(value) for name, value in message.headers.items() if name != FOR}
+    headers: dict[str, Any] = {wire_name(name): wire_value(value) for name, value in message.headers.items() if name != FOR}
     headers[HEADER] = said.encoded().decode()
     return library().BasicProperties(
         message_id=message.id,
@@ -91,7 +90,7 @@ def opened(got: Got, queue: str, prefix: str, delays: str) -> tuple[Message, Sai
     prefix: of the names of all queues. delays: how the names of those begin that messages rest in."""
     found = dict(got.properties.headers or {})
     said = _said(found.pop(HEADER, None), got)
-    headers = {name: _bytes(value) for name, value in found.items() if not name.startswith(_KEPT)}
+    headers = {name.removeprefix(_NAMED): _bytes(value) for name, value in found.items() if not name.startswith(_KEPT)}
     message = Message(got.body, got.properties.message_id or "", said.key, headers, got.properties.priority or 0, route=said.route)
     deaths = [death for death in found.get("x-death") or () if not str(death.get("queue", "")).startswith(delays)]
     if DEAD not in headers and deaths and str(deaths[0].get("queue")) != queue:
@@ -122,7 +121,12 @@ def _said(header: Any, got: Got) -> Said:
         return Said(route=got.routing_key if got.exchange else "", sent=sent)  # another program's
 
 
-def _value(value: bytes) -> str | bytes:
+def wire_name(name: str) -> str:
+    own = name in _ROUTES or name == HEADER or name.startswith((*_KEPT, _NAMED))
+    return f"{_NAMED}{name}" if own else name
+
+
+def wire_value(value: bytes) -> str | bytes:
     """Text where it is text: other programs, and bindings, expect it."""
     try:
         return value.decode()

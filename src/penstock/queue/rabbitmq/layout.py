@@ -10,6 +10,7 @@ from typing import Any
 from penstock.errors import AlreadyThere, BadInput
 from penstock.queue.port import Binding, QueueSpec
 from penstock.queue.rabbitmq.channel import DIFFERENT, Channel, Closed
+from penstock.queue.rabbitmq.envelope import wire_name, wire_value
 from penstock.queue.rabbitmq.settings import CLASSIC, QUORUM
 
 OURS = "penstock."
@@ -78,7 +79,7 @@ class Layout:
         match = self._match(spec, number)
         await channel.ask("exchange_declare", match, "headers", durable=True, internal=True)
         await channel.ask("exchange_bind", match, exchange, binding.route)
-        wanted = {name: _text(value) for name, value in binding.headers.items()}
+        wanted = {wire_name(name): wire_value(value) for name, value in binding.headers.items()}
         wanted["x-match"] = "any" if binding.any_header else "all"
         await channel.ask("queue_bind", self.name(spec.name), match, "", arguments=wanted)
 
@@ -141,10 +142,3 @@ def two_digits(milliseconds: int) -> int:
     """As long or longer, so that there are not too many of them."""
     size = int(10 ** max(0, len(str(milliseconds)) - 2))
     return max(1, -(-milliseconds // size) * size)
-
-
-def _text(value: bytes) -> str | bytes:
-    try:
-        return value.decode()
-    except UnicodeDecodeError:
-        return value

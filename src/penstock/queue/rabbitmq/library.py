@@ -1,11 +1,13 @@
 """The client library, and its errors in our words."""
 
 import logging
+from functools import cache
 from typing import Any
 
 from penstock.errors import LogError
 
 
+@cache
 def library() -> Any:
     """The module pika, loaded when a RabbitMQ is first used. What it logs, its calls raise, too."""
     try:

@@ -1,0 +1,132 @@
+"""Runs a bridge in the foreground: progress while it runs, a last line when it ends."""
+
+import sys
+import threading
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+import click
+
+from penstock.cli.output import safe
+from penstock.cli.topic_produce import INTERRUPTED, Interrupt
+from penstock.errors import AlreadyThere, BadInput, NotFound
+from penstock.log.open import open_log
+from penstock.log.port import Log, Topic, TopicSpec
+from penstock.queue.bridge import Moved
+from penstock.queue.on_log import LogQueues
+from penstock.queue.port import QueuesPort
+from penstock.queue.to_queue import TopicToQueue
+from penstock.queue.to_topic import QueueToTopic
+
+Bridge = QueueToTopic | TopicToQueue
+_LOOK = 0.1  # seconds after which Ctrl-C is noticed
+
+
+@dataclass(frozen=True)
+class Order:
+    """What was asked for."""
+
+    source: str
+    target: str
+    follow: bool
+    quiet: bool
+    options: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def ends(self) -> tuple[str, str, str]:
+        """What it comes from, and the names of the queue and of the topic."""
+        (kind, first), (other, second) = _end(self.source), _end(self.target)
+        if kind == other:
+            raise BadInput(f"a bridge leads from a {kind} to a {'topic' if kind == 'queue' else 'queue'}", hint=_HINT)
+        return (kind, first, second) if kind == "queue" else (kind, second, first)
+
+
+_HINT = "penstock bridge run queue:orders topic:orders, or the other way round"
+
+
+def _end(text: str) -> tuple[str, str]:
+    kind, _, name = text.partition(":")
+    if kind not in ("queue", "topic") or not name:
+        raise BadInput(f"{text!a} is neither queue:NAME nor topic:NAME", hint=_HINT)
+    return kind, name
+
+
+def run_bridge(queues: QueuesPort, order: Order) -> int:
+    """Runs it until it is done or Ctrl-C is pressed; the exit code."""
+    screen, began = Screen(order.quiet), time.monotonic()
+    bridge = _bridge(queues, open_log(), order, screen)
+    with Interrupt() as interrupt, _Watch(interrupt, bridge):
+        moved = bridge.run(order.follow)
+    screen.end()
+    click.echo(f"bridge {bridge.name}: {moved} in {time.monotonic() - began:.1f} s", err=True)
+    return INTERRUPTED if interrupt.asked and not order.follow else 0
+
+
+def _bridge(queues: QueuesPort, log: Log, order: Order, screen: "Screen") -> Bridge:
+    kind, queue, topic = order.ends
+    found = queues.queue(queue)
+    if isinstance(queues, LogQueues) and found.spec.origin == topic:
+        raise BadInput(f"queue {queue} is topic {topic}, read as a queue: a bridge between them would never end")
+    given = {name: value for name, value in order.options.items() if value is not None}
+    if kind == "queue":
+        return QueueToTopic(found, _topic(log, topic), report=screen.report, **given)
+    if given.keys() & {"remember", "span"}:
+        raise BadInput(
+            "--remember and --span are for bridges into a topic", hint="consumers of the queue tell doubles by their ids"
+        )
+    return TopicToQueue(log, topic, found, report=screen.report, **given)
+
+
+def _topic(log: Log, name: str) -> Topic:
+    """The topic, made if it is not there."""
+    try:
+        return log.topic(name)
+    except NotFound:
+        try:
+            return log.create(TopicSpec(name))
+        except AlreadyThere:
+            return log.topic(name)
+
+
+class Screen:
+    """What a bridge tells while it runs: one line that changes on a terminal; elsewhere what goes wrong."""
+
+    def __init__(self, quiet: bool) -> None:
+        self._quiet, self._live, self._began = quiet, sys.stderr.isatty() and not quiet, time.monotonic()
+        self._trouble = ""
+
+    def report(self, moved: Moved, trouble: str) -> None:
+        if trouble and trouble != self._trouble and not self._quiet:
+            self.end()
+            click.echo(f"{safe(trouble)}; trying again", err=True)
+        self._trouble = trouble or self._trouble
+        if self._live:
+            rate = moved.moved / max(time.monotonic() - self._began, 0.001)
+            click.echo(f"\r\x1b[K{moved} · {rate:,.0f}/s", err=True, nl=False)
+
+    def end(self) -> None:
+        if self._live:
+            click.echo("\r\x1b[K", err=True, nl=False)
+
+
+class _Watch:
+    """Stops the bridge once Ctrl-C was pressed."""
+
+    def __init__(self, interrupt: Interrupt, bridge: Bridge) -> None:
+        self._interrupt, self._bridge = interrupt, bridge
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def __enter__(self) -> None:
+        self._thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._over.wait(_LOOK):
+            if self._interrupt.asked:
+                self._bridge.stop()
+                return

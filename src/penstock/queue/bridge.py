@@ -1,0 +1,77 @@
+"""Bridges between queues and topics: what they count, and how they run.
+
+QueueToTopic(queue, topic).run()          a message is acknowledged once the topic has it on disk, and is there once
+TopicToQueue(log, "orders", queue).run()  an offset is committed once the queue has confirmed; a message may come twice
+"""
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+
+from penstock.errors import Damaged, Fenced, LogError, OffsetGone, SequenceGap, Unroutable
+
+OFTEN = 0.5  # seconds between two reports
+_FINAL = (Damaged, Fenced, OffsetGone, SequenceGap, Unroutable)  # asking again does not help
+_PAUSE, _LONGEST = 0.1, 5.0  # seconds after a broker did not answer
+
+
+@dataclass
+class Moved:
+    """What a bridge did since it was started."""
+
+    taken: int = 0  # messages or records that it read
+    moved: int = 0  # those that the other side has now
+    doubles: int = 0  # those that the topic had already
+    refused: int = 0  # those that the other side does not take: to the dead letters, or passed over
+    lost: int = 0  # those whose lease ran out meanwhile: they come again, and are known then
+    troubles: int = 0  # times that a broker did not answer, and was asked again
+
+    def __str__(self) -> str:
+        words = {"moved": "moved", "doubles": "doubles", "refused": "refused", "lost": "lent again", "troubles": "tries in vain"}
+        parts = [f"{count:,} {words[name]}" for name, count in asdict(self).items() if name in words and (count or name == "moved")]
+        return " · ".join(parts)
+
+
+Report = Callable[[Moved, str], None]  # called now and then, with what went wrong, if anything
+
+
+class Runner:
+    """Runs a bridge until it is told to stop."""
+
+    def __init__(self, report: Report | None = None) -> None:
+        self.moved = Moved()
+        self._report, self._reported = report or (lambda moved, trouble: None), 0.0
+        self._stopped = threading.Event()
+
+    @property
+    def stopped(self) -> bool:
+        return self._stopped.is_set()
+
+    def stop(self) -> None:
+        """Ends it after the messages that it has in hand; from another thread or a signal handler."""
+        self._stopped.set()
+
+    def wait(self, seconds: float) -> None:
+        self._stopped.wait(seconds)
+
+    def tell(self) -> None:
+        if time.monotonic() - self._reported >= OFTEN:
+            self._reported = time.monotonic()
+            self._report(self.moved, "")
+
+    def keep_on(self, work: Callable[[], None]) -> None:
+        """Does the work, and again after a broker did not answer, until it is done or the bridge is stopped."""
+        pause = _PAUSE
+        while not self.stopped:
+            before = self.moved.taken
+            try:
+                work()
+                return
+            except _FINAL:
+                raise
+            except LogError as error:
+                self.moved.troubles += 1
+                self._report(self.moved, error.what)
+                pause = _PAUSE if self.moved.taken > before else min(2 * pause, _LONGEST)
+                self.wait(pause)
