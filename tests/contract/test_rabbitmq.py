@@ -1,5 +1,6 @@
 """What a RabbitMQ does beyond the suite of queues: broken connections, restarts, other programs, a full memory."""
 
+import os
 import secrets
 import threading
 from collections import Counter
@@ -352,6 +353,23 @@ def test_many_consumers_do_not_keep_a_channel_each(queues: RabbitQueues) -> None
     for number in range(100):
         ack(queue, queue.receive(Consumer(f"consumer {number}")))
     assert queue.state().ready == 0
+
+
+def test_both_sides_of_a_fork_use_a_queue(queues: RabbitQueues) -> None:
+    queue = queues.create(QueueSpec("emails"))
+    queue.send([Message(b"before")])
+    child = os.fork()
+    if not child:
+        try:
+            queue.send([Message(b"from the child")])
+            os._exit(0 if queues.names() == ["emails", "emails.dead"] else 1)
+        finally:
+            os._exit(2)
+    queue.send([Message(b"from the parent")])
+    assert os.waitpid(child, 0)[1] == 0
+    found = take(queue, 3)
+    assert {delivery.message.body for delivery in found} == {b"before", b"from the child", b"from the parent"}
+    assert ack(queue, found) == []
 
 
 def test_a_closed_broker_can_be_opened_again(url: str, queues: RabbitQueues) -> None:

@@ -1,4 +1,4 @@
-"""G25: bridges into a topic that crash at any step, stand still while another one works, and go on: each message is there once."""
+"""G24: bridges into a topic that crash at any step, stand still while another one works, and go on: each message is there once."""
 
 import random
 from collections import Counter

@@ -1,4 +1,4 @@
-"""G25: bridges lose nothing, whoever is killed: into a topic each message comes once, into a queue at least once."""
+"""G24: bridges lose nothing, whoever is killed: into a topic each message comes once, into a queue at least once."""
 
 import os
 import random

@@ -1,4 +1,4 @@
-"""From a topic into a queue: an offset is committed once the queue has confirmed (G25). At least once: a record that comes again
+"""From a topic into a queue: an offset is committed once the queue has confirmed (G24). At least once: a record that comes again
 bears the same id, its position in the topic."""
 
 from collections.abc import Iterator, Sequence

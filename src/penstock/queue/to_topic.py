@@ -1,4 +1,4 @@
-"""From a queue into a topic: acknowledged once the topic has it on disk, and there once (G25)."""
+"""From a queue into a topic: acknowledged once the topic has it on disk, and there once (G24)."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress

@@ -28,6 +28,7 @@ class Layout:
         self.prefix = prefix
         self.quorum = kind == QUORUM and version >= _FIRST
         self.forgiving = version >= (4, 3)  # what is given back with nack does not count as tried
+        self.priorities = not self.quorum or version >= (4, 3)
         self.delays = DELAY if self.quorum else f"{DELAY}{CLASSIC}."
         self._rests: set[int] = set()  # milliseconds for which there is a place to rest
 

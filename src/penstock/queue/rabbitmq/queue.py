@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
 from penstock.errors import BadInput, Full
@@ -13,6 +13,7 @@ from penstock.queue.rabbitmq.broker import Broker
 from penstock.queue.rabbitmq.channel import NOT_FOUND, Channel, Closed
 from penstock.queue.rabbitmq.copying import Copier
 from penstock.queue.rabbitmq.envelope import check_sendable
+from penstock.queue.rabbitmq.layout import Layout
 from penstock.queue.rabbitmq.lending import Lending
 from penstock.queue.rabbitmq.sending import Sending
 from penstock.queue.rabbitmq.settling import Settling
@@ -26,31 +27,62 @@ END = "what is given back goes to the end of the line, so that it can be counted
 LOOKS = "a look counts as a delivery, and does not show what rests"
 
 
+class Parts:
+    """What a queue consists of, as long as the connections last: a process has its own."""
+
+    def __init__(self, broker: Broker, spec: QueueSpec, ours: bool, counts: Counter[str]) -> None:
+        self.broker = broker
+        self.copier = Copier(broker.wire, broker.publisher, broker.layout, spec, broker.clock.now, counts)
+        self.lending = Lending(broker.wire, self.copier, spec)
+        self.settling = Settling(self.lending, self.copier, spec)
+        self.sending = Sending(self.copier, spec, ours, broker.specs, self.ready)
+
+    async def ready(self) -> int:
+        async def ask(channel: Channel) -> int:
+            return int((await channel.ask("queue_declare", self.copier.name, passive=True)).message_count)
+
+        return await self.broker.asking(ask)
+
+    async def holders(self) -> list[Held]:
+        found: dict[str, list[float]] = {}
+        for lent in self.lending.held.values():
+            found.setdefault(lent.consumer, []).append(lent.until)
+        now = self.broker.line.loop.time()
+        return [Held(name, len(until), min(until) - now) for name, until in sorted(found.items())]
+
+
 class RabbitQueue:
     """One queue of a RabbitQueues. Leases are kept by the process that holds them, and end with its connection."""
 
-    def __init__(self, broker: Broker, spec: QueueSpec, ours: bool) -> None:
-        """ours: made here; else by another program."""
-        self._broker, self._spec, self._ours = broker, spec, ours
+    def __init__(self, connected: Callable[[], Broker], spec: QueueSpec, ours: bool) -> None:
+        """connected: gives the connections of this process. ours: made here; else by another program."""
+        self._connected, self._spec, self._ours = connected, spec, ours
         self._counts: Counter[str] = Counter()
-        self._copier = Copier(broker.wire, broker.publisher, broker.layout, spec, broker.clock.now, self._counts)
-        self._lending = Lending(broker.wire, self._copier, spec)
-        self._settling = Settling(self._lending, self._copier, spec)
-        self._sending = Sending(self._copier, spec, ours, broker.specs, self._ready)
+        self._known: dict[Broker, Parts] = {}
 
     @property
     def spec(self) -> QueueSpec:
         return self._spec
 
+    @property
+    def _parts(self) -> Parts:
+        broker, known = self._connected(), self._known
+        if broker not in known:  # it was closed meanwhile, or this process was forked
+            known.setdefault(broker, Parts(broker, self._spec, self._ours, self._counts))  # of two threads, the first
+            for other in [other for other in known if other is not broker]:
+                known.pop(other, None)
+        return known[broker]
+
     def send(self, messages: Sequence[Message], wait: float = 0.0) -> Sequence[str | None]:
         check_messages(messages)
+        parts = self._parts
         for message in messages:
-            check_sendable(message, priorities=self._priorities)
+            check_sendable(message, priorities=not self._ours or parts.broker.layout.priorities)
         if not messages:
             return []
-        named = self._broker.ids.named(messages)
+        named = parts.broker.ids.named(messages)
         try:
-            sent = self._run(self._sending.send(named, wait))
+            sent = self._run(parts, parts.sending.send(named, wait))
         except Full:
             self._counts["refused"] += len(messages)
             raise
@@ -60,7 +92,8 @@ class RabbitQueue:
 
     def receive(self, consumer: Consumer, most: int = 1, auto: bool = False) -> Sequence[Delivery]:
         check_consumer(consumer, most)
-        found = self._run(self._broker.wire.again(lambda: self._lending.receive(consumer, most, auto)))
+        parts = self._parts
+        found = self._run(parts, parts.broker.wire.again(lambda: parts.lending.receive(consumer, most, auto)))
         self._counts["lent again"] += sum(delivery.attempt > 1 for delivery in found)
         self._counts["acked"] += len(found) if auto else 0
         return found
@@ -70,18 +103,21 @@ class RabbitQueue:
         for settlement in settlements:
             if not _RECEIPT.fullmatch(settlement.receipt):
                 raise BadInput(f"{settlement.receipt!a} is no receipt", hint="use the one of the delivery")
-        lost = self._run(self._settling.settle(settlements)) if settlements else []
+        parts = self._parts
+        lost = self._run(parts, parts.settling.settle(settlements)) if settlements else []
         if lost:
-            self._run(self._broker.wire.again(self._ready))  # NotFound if it is the queue that was lost
+            self._run(parts, parts.broker.wire.again(parts.ready))  # NotFound if it is the queue that was lost
         self._counts["acked"] += sum(s.fate == "ack" and s.receipt not in lost for s in settlements)
         return lost
 
     def peek(self, most: int = 10) -> Sequence[Delivery]:
-        return self._run(self._broker.wire.again(lambda: self._lending.peek(most)))
+        parts = self._parts
+        return self._run(parts, parts.broker.wire.again(lambda: parts.lending.peek(most)))
 
     def state(self) -> QueueState:
-        ready = self._run(self._broker.wire.again(self._ready))
-        holders = self._run(self._holders())
+        parts = self._parts
+        ready = self._run(parts, parts.broker.wire.again(parts.ready))
+        holders = self._run(parts, parts.holders())
         return QueueState(
             self._spec,
             ready=ready,
@@ -91,35 +127,21 @@ class RabbitQueue:
             oldest=None,
             holders=holders,
             counts={name: count for name, count in self._counts.items() if count},
-            notes=self._notes(),
+            notes=self._notes(parts.broker.layout),
         )
 
     def count(self, what: str, number: int) -> None:
         self._counts[what] += number
 
-    def _run(self, work: Coroutine[Any, Any, T]) -> T:
+    def _run(self, parts: Parts, work: Coroutine[Any, Any, T]) -> T:
         try:
-            return self._broker.run(work)
+            return parts.broker.run(work)
         except Closed as error:
             if error.code != NOT_FOUND:
                 raise
             raise no_queue(self._spec.name, ()) from error
 
-    async def _ready(self) -> int:
-        async def ask(channel: Channel) -> int:
-            return int((await channel.ask("queue_declare", self._copier.name, passive=True)).message_count)
-
-        return await self._broker.asking(ask)
-
-    async def _holders(self) -> list[Held]:
-        found: dict[str, list[float]] = {}
-        for lent in self._lending.held.values():
-            found.setdefault(lent.consumer, []).append(lent.until)
-        now = self._broker.line.loop.time()
-        return [Held(name, len(until), min(until) - now) for name, until in sorted(found.items())]
-
-    def _notes(self) -> list[str]:
-        layout = self._broker.layout
+    def _notes(self, layout: Layout) -> list[str]:
         said = {
             OTHERS: True,
             FOREIGN: not self._ours,
@@ -128,7 +150,3 @@ class RabbitQueue:
             LOOKS: not layout.forgiving or not layout.quorum,
         }
         return [note for note, holds in said.items() if holds]
-
-    @property
-    def _priorities(self) -> bool:
-        return not self._ours or not self._broker.layout.quorum or self._broker.layout.forgiving

@@ -1,6 +1,8 @@
 """The queues of a RabbitMQ."""
 
 import os
+import threading
+import weakref
 from contextlib import suppress
 from types import TracebackType
 from typing import Self
@@ -16,6 +18,16 @@ from penstock.queue.rabbitmq.layout import check_layout
 from penstock.queue.rabbitmq.queue import RabbitQueue
 from penstock.queue.rabbitmq.settings import RabbitSettings
 
+_ALL: "weakref.WeakSet[RabbitQueues]" = weakref.WeakSet()
+
+
+def _forked() -> None:
+    for queues in _ALL:
+        queues.forked()
+
+
+os.register_at_fork(after_in_child=_forked)
+
 
 class RabbitQueues:
     """The queues of one vhost, or those of it whose names begin with a prefix. Any number of processes may use them at once.
@@ -29,7 +41,9 @@ class RabbitQueues:
         self.settings = RabbitSettings.of(url) if isinstance(url, str) else url
         self._clock = clock or SystemClock()
         self._broker: Broker | None = None
-        self._pid = os.getpid()
+        self._pid, self._guard = os.getpid(), threading.Lock()
+        self._parents: list[Broker | None] = []  # kept, and never touched
+        _ALL.add(self)
         self._open: dict[str, RabbitQueue] = {}
 
     def __enter__(self) -> Self:
@@ -43,6 +57,10 @@ class RabbitQueues:
         if self._broker is not None and self._pid == os.getpid():
             self._broker.close()
         self._broker, self._open = None, {}
+
+    def forked(self) -> None:
+        """Called in a child: another thread may have held this when the process was forked."""
+        self._guard = threading.Lock()
 
     def create(self, spec: QueueSpec) -> RabbitQueue:
         check_spec(spec)
@@ -102,16 +120,18 @@ class RabbitQueues:
         return purged
 
     def _connected(self) -> Broker:
-        if self._pid != os.getpid():  # after a fork the connections are the parent's, who goes on with them
-            self._broker, self._open, self._pid = None, {}, os.getpid()
-        if self._broker is None:
-            self._broker = Broker(self.settings, self._clock)
-        return self._broker
+        with self._guard:
+            if self._pid != os.getpid():  # after a fork the connections are the parent's, who goes on with them
+                self._parents.append(self._broker)
+                self._broker, self._pid = None, os.getpid()
+            if self._broker is None:
+                self._broker = Broker(self.settings, self._clock)
+            return self._broker
 
     def _opened(self, spec: QueueSpec, ours: bool) -> RabbitQueue:
         known = self._open.get(spec.name)
         if known is None or known.spec != spec:
-            known = self._open[spec.name] = RabbitQueue(self._connected(), spec, ours)
+            known = self._open[spec.name] = RabbitQueue(self._connected, spec, ours)
         return known
 
     async def _is_there(self, name: str) -> bool:
