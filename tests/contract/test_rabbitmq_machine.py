@@ -78,3 +78,10 @@ def server(rabbitmq_server: RabbitServer) -> Iterator[None]:
 def test_a_rabbitmq_does_what_the_model_does(machine: type[QueueMachine]) -> None:
     some = settings(max_examples=10, stateful_step_count=25, phases=[Phase.generate], database=None)
     run_state_machine_as_test(machine, settings=some)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1_800)
+@pytest.mark.parametrize("machine", [QuorumMachine, ClassicMachine])
+def test_a_rabbitmq_does_what_the_model_does_in_many_runs(machine: type[QueueMachine]) -> None:
+    run_state_machine_as_test(machine, settings=settings(max_examples=150, stateful_step_count=50))
