@@ -14,6 +14,7 @@ from measuring import Meter, median
 from report import Table, options, parsed, percent, publish, rate
 
 from penstock.log.file import FileLog
+from penstock.log.port import TopicSpec
 from penstock.queue.memory import MemoryQueues
 from penstock.queue.on_log import LogQueues
 from penstock.queue.port import Consumer, Message, QueuePort, QueueSpec, QueuesPort, Settlement
@@ -161,12 +162,44 @@ def singles(found: dict[str, Opened], counts: dict[str, int], repeat: int) -> Ta
     return out
 
 
+def bridges(place: Path, found: dict[str, Opened], count: int, repeat: int) -> Table:
+    """Messages of a queue into a topic, and records of a topic into a queue, by a bridge in this process."""
+    from penstock.queue.to_queue import TopicToQueue
+    from penstock.queue.to_topic import QueueToTopic
+
+    out = Table(f"Bridges, messages of {len(_BODY)} bytes", "queue", "into a topic, messages/s", "out of a topic, messages/s")
+    log = FileLog(LocalStorage(place / "bridges"))
+    for name, (make, how) in found.items():
+        queues, into, out_of = make(*how), list[float](), list[float]()
+        for number in range(repeat):
+            queue, topic = (
+                queues.create(QueueSpec(f"bridge{number}")),
+                log.create(TopicSpec(f"{name.replace(' ', '-').replace(',', '')}{number}")),
+            )
+            for _ in range(count // 1_000):
+                queue.send([Message(_BODY)] * 1_000)
+            started = time.perf_counter()
+            moved = QueueToTopic(queue, topic).run()
+            into.append(count / (time.perf_counter() - started))
+            started = time.perf_counter()
+            back = TopicToQueue(log, topic.spec.name, queue).run()
+            out_of.append(count / (time.perf_counter() - started))
+            if (moved.moved, back.moved) != (count, count):
+                raise SystemExit(f"{name}: {moved} into the topic, {back} out of it")
+        out.add(name, rate(median(into)), rate(median(out_of)))
+    return out
+
+
 def main() -> None:
     given = parsed(options(__doc__, 20_000, 2_000), repeat=3)
     with tempfile.TemporaryDirectory(prefix="bench-") as name, brokers(Path(name)) as found:
         large = {n: given.rows * (20 if n == "memory" else 5) for n in found}
         small = {n: given.rows * 5 if n == "memory" else given.rows // 2 for n in found}
-        tables: Sequence[Table] = [batches(found, large, given.repeat), singles(found, small, given.repeat)]
+        tables: Sequence[Table] = [
+            batches(found, large, given.repeat),
+            singles(found, small, given.repeat),
+            bridges(Path(name), found, max(given.rows, 2_000), given.repeat),
+        ]
     publish("queues", tables, given.markdown)
 
 
