@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from faults.rabbit_proxy import Proxy
+from penstock.core.time import SystemClock
 from penstock.errors import AlreadyThere, BadInput, Full, LogError, NotFound, Unroutable
 from penstock.queue.dead import dead_letter
 from penstock.queue.port import Binding, Consumer, Delivery, Limit, Message, QueuePort, QueueSpec, Settlement
@@ -259,6 +260,109 @@ def test_a_broker_short_of_memory_pushes_back_and_consumers_go_on(rabbitmq_serve
     assert told == [["y"]]
     assert [d.message.id for d in take(queue, 1)] == ["y"]
     assert queue.state().ready == 0
+
+
+def test_a_message_that_is_too_large_is_told_and_holds_up_nobody(queues: RabbitQueues) -> None:
+    queue = queues.create(QueueSpec("emails"))
+    with pytest.raises(BadInput, match=r"too large(?s:.*)0 of 1 messages are in"):
+        queue.send([Message(bytes(17 << 20))])
+    assert queue.send([Message(b"a", "a")]) == ["a"]
+    assert [d.message.id for d in take(queue, 1)] == ["a"]
+
+
+def test_senders_to_a_queue_that_is_gone_hold_up_nobody(queues: RabbitQueues) -> None:
+    queue, gone = queues.create(QueueSpec("emails")), queues.create(QueueSpec("gone"))
+    queues.delete("gone")
+
+    def send(where: QueuePort, who: int) -> int:
+        refused = 0
+        for number in range(20):
+            try:
+                where.send([Message(b"", f"{who}-{number}")])
+            except NotFound:
+                refused += 1
+        return refused
+
+    pairs = [in_thread(lambda who=who: send(gone if who % 2 else queue, who)) for who in range(4)]  # type: ignore[misc]
+    for thread, _ in pairs:
+        thread.join()
+    assert [told for _, told in pairs] == [[0], [20], [0], [20]]
+    found = {delivery.message.id for delivery in take(queue, queue.state().ready)}
+    assert found == {f"{who}-{number}" for who in (0, 2) for number in range(20)}
+
+
+# What is not lent
+
+
+def test_a_look_shows_the_first_messages_and_they_stay(queues: RabbitQueues) -> None:
+    queue = queues.create(QueueSpec("emails"))
+    queue.send([Message(b"%d" % n, f"m-{n}") for n in range(8)])
+    for most in (2, 5):
+        looked = queue.peek(most)
+        assert [(d.message.id, d.receipt) for d in looked] == [(f"m-{n}", "") for n in range(most)]
+    assert [d.message.id for d in take(queue, 8)] == [f"m-{n}" for n in range(8)]
+
+
+def test_a_message_that_comes_too_early_rests_again(rabbitmq_server: RabbitServer, queues: RabbitQueues) -> None:
+    """One that rests for longer than the broker can measure comes several times before its time."""
+    import pika
+
+    queue, due = queues.create(QueueSpec("emails")), SystemClock().now() + 1_500_000
+    with pika.BlockingConnection(pika.URLParameters(rabbitmq_server.url)) as connection:
+        properties = pika.BasicProperties(message_id="m", headers={"penstock-message": f'{{"due":{due},"sent":7}}'})
+        connection.channel().basic_publish("", f"{queues.settings.prefix}emails", b"a", properties)
+    assert until(lambda: queue.state().ready == 1, 30)
+    assert queue.receive(ANNA) == []
+    [delivery] = take(queue, 1)
+    assert SystemClock().now() >= due
+    assert (delivery.attempt, delivery.sent) == (1, 7)
+
+
+def test_a_queue_that_drops_its_oldest_does_not_lend_what_expired(queues: RabbitQueues) -> None:
+    queue = queues.create(QueueSpec("emails", limit=Limit("drop-oldest", 5)))
+    queue.send([Message(b"a", "a", ttl=timedelta(milliseconds=1)), Message(b"b", "b")])
+    assert until(lambda: [d.message.id for d in queue.receive(ANNA)] == ["b"], 30)
+    [letter] = take(queues.queue("emails.dead"), 1)
+    said = dead_letter(letter.message)
+    assert said is not None
+    assert (letter.message.id, said.reason) == ("a", "nobody took it in time")
+
+
+def test_what_cannot_be_buried_now_stays_and_is_buried_later(
+    rabbitmq_server: RabbitServer, url: str, queues: RabbitQueues, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penstock.queue.rabbitmq.copying.PATIENCE", 0.2)
+    queue = queues.create(QueueSpec("emails", tries=1))
+    queue.send([Message(b"", "poison")])
+    with RabbitQueues(url) as mine:
+        take(mine.queue("emails"), 1)
+    assert until(lambda: queue.state().ready == 1, 30)
+    rabbitmq_server.alarm(on=True)
+    try:
+        assert queue.receive(ANNA) == []
+        assert until(lambda: queue.state().ready == 1, 30)
+    finally:
+        rabbitmq_server.alarm(on=False)
+    assert until(lambda: not queue.receive(ANNA) and queue.state().ready == 0, 30)
+    assert [d.message.id for d in take(queues.queue("emails.dead"), 1)] == ["poison"]
+
+
+def test_a_settlement_that_the_broker_does_not_take_leaves_the_message_where_it_was(
+    rabbitmq_server: RabbitServer, queues: RabbitQueues, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penstock.queue.rabbitmq.copying.PATIENCE", 0.2)
+    queue = queues.create(QueueSpec("emails"))
+    queue.send([Message(b"", "a")])
+    [held] = take(queue, 1)
+    rabbitmq_server.alarm(on=True)
+    try:
+        with pytest.raises(Full):
+            queue.settle([Settlement(held.receipt, "reject")])
+    finally:
+        rabbitmq_server.alarm(on=False)
+    assert until(lambda: list(queue.settle([Settlement(held.receipt, "reject")])) == [], 30)
+    letters = take(queues.queue("emails.dead"), 1)
+    assert [letter.message.id for letter in letters] == ["a"]
 
 
 # Restarts

@@ -21,7 +21,7 @@ class Keeper:
         self._port, self._lease, self._changed = port, lease, changed
         self._every = (lease or port.spec.lease).total_seconds() / 3
         self.settled: Counter[str] = Counter()
-        self.resting = 0.0  # until when messages rest that were given back here, by time.monotonic
+        self.resting = 0.0  # until when messages rest that were given back here, by time.monotonic; brokers may round up by a tenth
         self.error: PenstockError | None = None  # after this nothing more is settled
         self._held: set[str] = set()
         self._handed_in: list[Settlement] = []
@@ -116,7 +116,7 @@ class Keeper:
             for s in settlements:
                 if s.fate == "nack":
                     rest = self._port.spec.retry if s.delay is None else s.delay
-                    self.resting = max(self.resting, time.monotonic() + rest.total_seconds())
+                    self.resting = max(self.resting, time.monotonic() + 1.1 * rest.total_seconds())
                 if s.fate != "extend":
                     self.settled["lost" if s.receipt in lost else s.fate if s.tried else "untried"] += 1
         return lost

@@ -25,10 +25,12 @@ PATIENCE = 60.0
 PROGRAMS = ("/usr/lib/rabbitmq/bin",)
 WATERMARK = "512MB"
 _ATTEMPTS = 3
+# A message is as large as RabbitMQ 4 has it by default.
 SETTINGS = """\
 listeners.tcp.1 = 127.0.0.1:{port}
 vm_memory_high_watermark.absolute = {watermark}
 disk_free_limit.absolute = 50MB
+max_message_size = 16777216
 log.file.level = warning
 log.console = false
 """

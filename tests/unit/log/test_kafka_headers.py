@@ -57,6 +57,14 @@ def test_event_times_deletes_and_headers_of_users_come_back() -> None:
     assert deletes_in(found) == {1}
 
 
+def test_headers_of_messages_are_not_the_logs_own() -> None:
+    headers = Headers.of(
+        {0: [("penstock-message", b"1"), ("penstock-sender", b"2"), ("penstock-dead", b"3"), ("penstock-op", b"x")]}
+    )
+    back = system_columns(headers, 1, flow=False, timed=True)
+    assert back[HEADERS].to_pylist() == [[("penstock-message", b"1"), ("penstock-dead", b"3")]]
+
+
 def test_a_time_that_somebody_else_wrote_and_is_none_is_passed_over() -> None:
     headers = Headers.of({0: [("penstock-time", b"soon")], 1: [("penstock-time", b"17")], 2: [("penstock-mark", b"never")]})
     assert system_columns(headers, 3, flow=False, timed=True)[EVENT_TIME].cast(pa.int64()).to_pylist() == [None, 17, None]

@@ -1,4 +1,5 @@
-"""What a record says of itself beside key and value: Kafka headers. Ours begin with `penstock-`; all others are the user's."""
+"""What a record says of itself beside key and value: Kafka headers. A few are the log's own; all others are the user's, or of those
+who keep messages in a topic."""
 
 import numpy as np
 import orjson
@@ -12,14 +13,13 @@ from penstock.log.kafka.batches import binary
 from penstock.log.kafka.fetching import Header, Headers, Numbers
 from penstock.log.port import EVENT_TIME, HEADERS, OPS, ORIGIN, WATERMARK, Sender
 
-OURS = "penstock-"
 TIME = "penstock-time"  # microseconds, as text: the event time, where it is no column
 OPERATION = "penstock-op"  # "delete"
 ROW = "penstock-row"  # of a flow's rows: event time and W(r), microseconds, eight bytes each, the greatest first; then the position
 MARK = "penstock-mark"  # microseconds, as text; such a record has no key and no value, and is no row
 SENDER = "penstock-sender"  # JSON: id, epoch, sequence, rows; on the first record of a frame
 
-_PREFIX = OURS.encode()
+_OURS = pa.array([name.encode() for name in (TIME, OPERATION, ROW, MARK, SENDER)], pa.binary())
 _FIXED = 16  # bytes of a flow's header before the position
 
 
@@ -96,7 +96,7 @@ def system_columns(found: Headers, count: int, *, flow: bool, timed: bool) -> di
     if not len(found):
         return {}
     columns: dict[str, pa.Array] = {}
-    users = found.where(~pc.starts_with(found.names, _PREFIX).to_numpy(zero_copy_only=False))
+    users = found.where(~pc.is_in(found.names, _OURS).to_numpy(zero_copy_only=False))
     if len(users):
         columns[HEADERS] = _map(users, count)
     if timed and len(found.named(TIME.encode())[0]):

@@ -62,10 +62,13 @@ class Broker:
             self._specs, self._asked = await self.wire.again(self.registry.specs), asked
         return self._specs
 
+    async def known(self, lately: bool = False) -> dict[str, QueueSpec]:
+        """The same; lately: not older than a moment."""
+        return await self.specs(anew=lately and self.line.loop.time() - self._asked >= _FRESH)
+
     async def spec(self, name: str) -> QueueSpec | None:
         """The settings of a queue, not older than a moment."""
-        fresh = self.line.loop.time() - self._asked < _FRESH
-        return (await self.specs(anew=not fresh)).get(name) or (await self.specs(anew=True)).get(name)
+        return (await self.known(lately=True)).get(name) or (await self.specs(anew=True)).get(name)
 
     async def change(self, edit: Callable[[dict[str, QueueSpec]], Awaitable[None]]) -> None:
         self._specs = None

@@ -10,7 +10,8 @@ from penstock.queue.dead import as_dead_letter
 from penstock.queue.port import Message, QueueSpec
 from penstock.queue.rabbitmq.envelope import Said, properties_of
 from penstock.queue.rabbitmq.layout import Layout
-from penstock.queue.rabbitmq.publisher import Outcome, Parcel, Publisher
+from penstock.queue.rabbitmq.parcels import Outcome, Parcel
+from penstock.queue.rabbitmq.publisher import Publisher
 from penstock.queue.rabbitmq.wire import Wire
 
 PATIENCE = 5.0  # seconds for which a broker short of memory may keep a settlement waiting
@@ -62,10 +63,11 @@ class Copier:
             parcels.append(Parcel("", self.name, self._counted(letter, now, at), letter.message.body, max(1, at - now)))
         _all_in(await self.put(parcels), self.name)
 
-    async def put(self, parcels: Sequence[Parcel], wait: float = PATIENCE) -> list[Outcome]:
+    async def put(self, parcels: Sequence[Parcel], wait: float | None = None) -> list[Outcome]:
         """Publishes them, those that have to rest where they rest for so long."""
         if not parcels:
             return []
+        wait = PATIENCE if wait is None else wait
         if not any(parcel.rest for parcel in parcels):
             return await self._publisher.publish(parcels, wait)
         outcomes = await self._publisher.publish(await self._placed(parcels), wait)
@@ -86,7 +88,8 @@ class Copier:
         return placed
 
     def _counted(self, letter: Letter, now: int, due: int) -> Any:
-        return properties_of(letter.message, replace(letter.said, due=due, tries=letter.tries), now)
+        said = replace(letter.said, due=due, tries=letter.tries)
+        return properties_of(letter.message, said, now, expire=self._spec.limit.policy != "drop-oldest")
 
 
 def _all_in(outcomes: Sequence[Outcome], queue: str) -> None:

@@ -69,9 +69,9 @@ def check_sendable(message: Message, priorities: bool) -> Message:
     return message
 
 
-def properties_of(message: Message, said: Said, now: int) -> Any:
-    """The properties that the message is published with."""
-    left = (said.expires - now) // 1000 if said.expires else None
+def properties_of(message: Message, said: Said, now: int, expire: bool = True) -> Any:
+    """The properties that the message is published with. expire: the broker may take it out when it expires."""
+    left = (said.expires - now) // 1000 if said.expires and expire else None
     headers: dict[str, Any] = {wire_name(name): wire_value(value) for name, value in message.headers.items() if name != FOR}
     headers[HEADER] = said.encoded().decode()
     return library().BasicProperties(

@@ -3,23 +3,16 @@
 A message that this process holds for too long is given back by it; one of a process that dies, or hangs, by the broker."""
 
 import asyncio
-import itertools
-import secrets
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
 from penstock.errors import PenstockError
-from penstock.queue.book import EXPIRED, RAN_OUT
-from penstock.queue.port import Consumer, Delivery, Message, QueueSpec
-from penstock.queue.rabbitmq.channel import Got
+from penstock.queue.book import RAN_OUT
+from penstock.queue.port import Message, QueueSpec
 from penstock.queue.rabbitmq.copying import Copier, Letter
-from penstock.queue.rabbitmq.envelope import Said, count_of, opened
+from penstock.queue.rabbitmq.envelope import Said
 from penstock.queue.rabbitmq.taking import Till
-from penstock.queue.rabbitmq.wire import Wire
-
-_TILLS = 32  # channels that are kept although their consumers hold nothing
-_EARLY = 1_000  # microseconds by which a message may be early
 
 
 @dataclass(eq=False)
@@ -42,36 +35,20 @@ class Lent:
 class Lending:
     """What is lent of one queue."""
 
-    def __init__(self, wire: Wire, copier: Copier, spec: QueueSpec) -> None:
-        self._wire, self._copier, self._spec = wire, copier, spec
-        self._tills: dict[str, Till] = {}
+    def __init__(self, copier: Copier, spec: QueueSpec) -> None:
+        self._copier, self._spec = copier, spec
         self.held: dict[str, Lent] = {}  # by receipt
-        self._numbers, self._prefix = itertools.count(1), secrets.token_hex(4)
         self._tasks: set[asyncio.Task[None]] = set()
 
-    async def receive(self, consumer: Consumer, most: int, auto: bool) -> list[Delivery]:
-        till = await self._till(consumer.name)
-        async with till.lock:
-            wanted = min(most, consumer.prefetch - sum(one.consumer == consumer.name for one in self.held.values()))
-            lent = await self._collect(till, consumer.name, wanted)
-            self.held |= {one.receipt: one for one in lent}
-            self.extend(lent, (consumer.lease or self._spec.lease).total_seconds())
-            if auto:
-                await self.done(lent)
-        return [
-            Delivery(one.message, one.receipt, one.attempt, one.said.sent, f"{self._spec.name}/{one.message.id}") for one in lent
-        ]
+    def lend(self, lent: Sequence[Lent], seconds: float) -> None:
+        """They are held from now on, for so long."""
+        self.held |= {one.receipt: one for one in lent}
+        self.extend(lent, seconds)
 
-    async def peek(self, most: int) -> list[Delivery]:
-        """AMQP shows a message only by handing it out: they are taken and put back."""
-        till = Till(await self._wire.channel(), self._copier.name, "peek")
-        found = await till.take(most)
-        for got in found:
-            till.back(got.tag, tried=False)
-        await till.settled()
-        await till.channel.close()
-        letters = [self._opened(till, "", got) for got in found]
-        return [Delivery(one.message, "", one.attempt - 1, one.said.sent, f"{self._spec.name}/{one.message.id}") for one in letters]
+    def forget(self, till: Till) -> None:
+        """The broker lends again what a channel held that is gone."""
+        for one in [one for one in self.held.values() if one.till is till]:
+            del self.held[one.receipt]
 
     def lent(self, receipts: Sequence[str]) -> dict[str, Lent]:
         """Those that are still held, by receipt."""
@@ -131,71 +108,6 @@ class Lending:
             await till.settled()
 
     # Inside
-
-    async def _till(self, consumer: str) -> Till:
-        till = self._tills.get(consumer)
-        if till is None or not till.channel.open:
-            self._close_idle()
-            till = self._tills[consumer] = Till(await self._wire.channel(), self._copier.name, consumer)
-            till.channel.at_end(lambda: self._forget(till))
-        return till
-
-    def _forget(self, till: Till) -> None:
-        """The broker lends again what a channel held that is gone."""
-        for one in [one for one in self.held.values() if one.till is till]:
-            del self.held[one.receipt]
-
-    def _close_idle(self) -> None:
-        """Closes channels of consumers that hold nothing, if there are many."""
-        busy = {one.till for one in self.held.values()}
-        idle = [name for name, till in self._tills.items() if till not in busy and not till.lock.locked()]
-        for name in idle[: max(0, len(self._tills) - _TILLS)]:
-            till = self._tills.pop(name)
-            if till.channel.open:
-                till.channel.tell("close")
-
-    async def _collect(self, till: Till, consumer: str, wanted: int) -> list[Lent]:
-        """As many as there are, at most those wanted: past those that are not to be lent."""
-        good: list[Lent] = []
-        while len(good) < wanted:
-            found = await till.take(wanted - len(good))
-            if not found:
-                break
-            letters = [self._opened(till, consumer, got) for got in found]
-            others = [(one, why) for one in letters if (why := self._why_not(one)) is not None]
-            good += [one for one in letters if self._why_not(one) is None]
-            if others and not await self._send_away(others):
-                break
-        return good
-
-    def _opened(self, till: Till, consumer: str, got: Got) -> Lent:
-        message, said = opened(got, self._copier.name, self._copier.layout.prefix, self._copier.layout.delays)
-        receipt = f"{self._prefix}-{next(self._numbers)}"
-        return Lent(receipt, got.tag, message, said, count_of(got, said) + 1, till, consumer)
-
-    def _why_not(self, lent: Lent) -> str | None:
-        """Why a message is not lent: it expired, it was lent often enough, or ("") its time has not come."""
-        now = self._copier.now()
-        if lent.said.expires and lent.said.expires <= now:
-            return EXPIRED
-        if lent.said.due > now + _EARLY:
-            return ""
-        return RAN_OUT if lent.attempt > self._spec.tries else None
-
-    async def _send_away(self, others: Sequence[tuple[Lent, str]]) -> bool:
-        """To the dead letters, or to rest. False if the broker takes nothing now: then they stay where they are."""
-        left = [one for one, _ in others]
-        try:
-            for reason in {why for _, why in others}:
-                these = [one for one, why in others if why == reason]
-                letters = [one.letter(one.attempt - 1) for one in these]
-                await (self._copier.bury(letters, reason) if reason else self._copier.rest(letters))
-                await self.done(these)
-                left = [one for one in left if one not in these]
-            return True
-        except PenstockError:
-            await self.back(left, tried=False)
-            return False
 
     def _look_after(self, lent: Sequence[Lent]) -> None:
         """Gives back those whose lease ran out."""

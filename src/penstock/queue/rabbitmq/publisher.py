@@ -3,29 +3,18 @@
 What was not confirmed when the connection broke is sent again with its id; so it may be there twice, and not be missing."""
 
 import asyncio
-from collections.abc import Iterator, Sequence
-from typing import Any, Literal, NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
-from penstock.errors import BadInput, Full
-from penstock.queue.rabbitmq.channel import DIFFERENT, NOT_FOUND, Channel, Closed, Lost
+from penstock.errors import Full
+from penstock.queue.rabbitmq.channel import Channel, Closed, Lost
 from penstock.queue.rabbitmq.library import away, library
+from penstock.queue.rabbitmq.parcels import Outcome, Parcel, check_blame, parts_of, unknown
 from penstock.queue.rabbitmq.wire import Wire
 
-Outcome = Literal["in", "refused", "returned"]
-WINDOW, BYTES = 1_000, 4 << 20  # messages and bytes on their way at once
 _FRESH = 0.1  # seconds for which a confirmation tells that the broker takes messages
 _NOWHERE = "penstock.nowhere"  # no queue has this name
 _PAUSE = 0.05
-
-
-class Parcel(NamedTuple):
-    """A message on its way to an exchange."""
-
-    exchange: str
-    routing_key: str
-    properties: Any
-    body: bytes
-    rest: int = 0  # microseconds before it goes on
 
 
 class _Part:
@@ -61,13 +50,13 @@ class Publisher:
             try:
                 channel = await self._open()
                 await self._canary(channel, until, wait)
-                for part in _parts(parcels, [i for i, found in enumerate(outcomes) if found is None]):
+                for part in parts_of(parcels, [i for i, found in enumerate(outcomes) if found is None]):
                     await self._send(channel, parcels, part, outcomes, until, wait)
             except (Lost, Closed) as error:
                 if isinstance(error, Closed):
-                    _check_blame(error, parcels, outcomes)
+                    check_blame(error, parcels, outcomes)
                 if loop.time() > patience:
-                    raise away(self._wire.settings.where, _unknown(outcomes)) from error
+                    raise away(self._wire.settings.where, unknown(outcomes)) from error
                 await asyncio.sleep(_PAUSE)
         return [found for found in outcomes if found is not None]
 
@@ -101,7 +90,7 @@ class Publisher:
         wait: float,
     ) -> None:
         part = self._put(channel, parcels, indexes, outcomes)
-        await self._confirm(part, until, wait, _unknown(outcomes))
+        await self._confirm(part, until, wait, unknown(outcomes))
 
     async def _confirm(self, part: _Part, until: float, wait: float, left: str) -> None:
         """Waits for all of them; while the broker takes nothing, no longer than until then."""
@@ -166,29 +155,3 @@ class Publisher:
             f"waited {wait:g} seconds; {left}",
             hint="give it memory or disk, or wait longer (wait=); consumers go on",
         )
-
-
-def _parts(parcels: Sequence[Parcel], indexes: Sequence[int]) -> Iterator[list[int]]:
-    part, size = list[int](), 0
-    for index in indexes:
-        part.append(index)
-        size += len(parcels[index].body)
-        if len(part) >= WINDOW or size >= BYTES:
-            yield part
-            part, size = [], 0
-    if part:
-        yield part
-
-
-def _unknown(outcomes: Sequence[Outcome | None]) -> str:
-    sure = sum(found == "in" for found in outcomes)
-    return f"{sure:,} of {len(outcomes):,} messages are in; the others may come in later, with their ids"
-
-
-def _check_blame(error: Closed, parcels: Sequence[Parcel], outcomes: Sequence[Outcome | None]) -> None:
-    """Raises if the channel was closed for one of these parcels, and not for another thread's."""
-    if error.code == NOT_FOUND and any(f"'{parcel.exchange}'" in error.text for parcel in parcels):
-        raise error
-    sizes = {str(len(parcel.body)) for parcel in parcels}
-    if error.code == DIFFERENT and sizes & set(error.text.split()):
-        raise BadInput("RabbitMQ does not take a message: it is too large", error.text, _unknown(outcomes)) from error

@@ -9,6 +9,7 @@ from penstock.errors import BadInput, Full
 from penstock.queue.checks import check_consumer, check_messages, check_settlements
 from penstock.queue.dead import no_queue
 from penstock.queue.port import Consumer, Delivery, Held, Message, QueueSpec, QueueState, Settlement
+from penstock.queue.rabbitmq.borrowing import Borrowing
 from penstock.queue.rabbitmq.broker import Broker
 from penstock.queue.rabbitmq.channel import NOT_FOUND, Channel, Closed
 from penstock.queue.rabbitmq.copying import Copier
@@ -33,9 +34,10 @@ class Parts:
     def __init__(self, broker: Broker, spec: QueueSpec, ours: bool, counts: Counter[str]) -> None:
         self.broker = broker
         self.copier = Copier(broker.wire, broker.publisher, broker.layout, spec, broker.clock.now, counts)
-        self.lending = Lending(broker.wire, self.copier, spec)
+        self.lending = Lending(self.copier, spec)
+        self.borrowing = Borrowing(broker.wire, self.copier, self.lending, spec)
         self.settling = Settling(self.lending, self.copier, spec)
-        self.sending = Sending(self.copier, spec, ours, broker.specs, self.ready)
+        self.sending = Sending(broker, self.copier, spec, ours, self.ready)
 
     async def ready(self) -> int:
         async def ask(channel: Channel) -> int:
@@ -93,7 +95,7 @@ class RabbitQueue:
     def receive(self, consumer: Consumer, most: int = 1, auto: bool = False) -> Sequence[Delivery]:
         check_consumer(consumer, most)
         parts = self._parts
-        found = self._run(parts, parts.broker.wire.again(lambda: parts.lending.receive(consumer, most, auto)))
+        found = self._run(parts, parts.broker.wire.again(lambda: parts.borrowing.receive(consumer, most, auto)))
         self._counts["lent again"] += sum(delivery.attempt > 1 for delivery in found)
         self._counts["acked"] += len(found) if auto else 0
         return found
@@ -112,7 +114,7 @@ class RabbitQueue:
 
     def peek(self, most: int = 10) -> Sequence[Delivery]:
         parts = self._parts
-        return self._run(parts, parts.broker.wire.again(lambda: parts.lending.peek(most)))
+        return self._run(parts, parts.broker.wire.again(lambda: parts.borrowing.peek(most)))
 
     def state(self) -> QueueState:
         parts = self._parts

@@ -17,7 +17,8 @@ from penstock.queue.port import QueueSpec
 from penstock.queue.rabbitmq.channel import LOCKED, Channel, Closed, Got
 from penstock.queue.rabbitmq.layout import OURS
 from penstock.queue.rabbitmq.library import away, library
-from penstock.queue.rabbitmq.publisher import Parcel, Publisher
+from penstock.queue.rabbitmq.parcels import Parcel
+from penstock.queue.rabbitmq.publisher import Publisher
 from penstock.queue.rabbitmq.settings import CLASSIC
 from penstock.queue.rabbitmq.wire import Wire
 from penstock.queue.settings import decode_spec, encode_spec

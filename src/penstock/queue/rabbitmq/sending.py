@@ -6,9 +6,10 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from penstock.core.time import micros
 from penstock.errors import Full, Unroutable
 from penstock.queue.port import Message, QueueSpec
+from penstock.queue.rabbitmq.broker import Broker
 from penstock.queue.rabbitmq.copying import Copier
 from penstock.queue.rabbitmq.envelope import properties_of, said_of
-from penstock.queue.rabbitmq.publisher import Outcome, Parcel
+from penstock.queue.rabbitmq.parcels import Outcome, Parcel
 from penstock.queue.refusals import full, too_large, unroutable
 from penstock.queue.routing import FOR, takes
 
@@ -20,23 +21,16 @@ Specs = Mapping[str, QueueSpec]
 class Sending:
     """Sends through one queue."""
 
-    def __init__(
-        self,
-        copier: Copier,
-        spec: QueueSpec,
-        ours: bool,
-        specs: Callable[[bool], Awaitable[Specs]],
-        ready: Callable[[], Awaitable[int]],
-    ) -> None:
-        """ours: the queue has a source; one of another program's is sent to directly. specs: the settings of all queues, known
-        or (True) asked for anew. ready: how many messages stand in the queue."""
-        self._copier, self._spec, self._ours, self._specs, self._ready = copier, spec, ours, specs, ready
+    def __init__(self, broker: Broker, copier: Copier, spec: QueueSpec, ours: bool, ready: Callable[[], Awaitable[int]]) -> None:
+        """ours: the queue has a source; one of another program's is sent to directly. ready: how many messages stand there."""
+        self._broker, self._copier, self._spec, self._ours, self._ready = broker, copier, spec, ours, ready
 
     async def send(self, messages: Sequence[Message], wait: float) -> list[str | None]:
         targets = await self._targets(messages)
+        parcels = self._parcels(messages, targets, await self._may_expire(messages))
         if self._spec.limit.policy in ("push-back", "drop-newest"):
-            return await self._limited(messages, targets, wait)
-        outcomes = await self._copier.put(self._parcels(messages, targets), wait)
+            return await self._limited(messages, parcels, wait)
+        outcomes = await self._copier.put(parcels, wait)
         _check_returned(outcomes, messages, targets, self._spec)
         return [message.id for message in messages]
 
@@ -44,11 +38,12 @@ class Sending:
         """For each message, the queues that it goes to; none where the broker finds them. Unroutable if one goes nowhere."""
         if not self._ours:
             return [[self._spec.name] for _ in messages]
-        if not self._spec.bindings and not any(message.delay or FOR in message.headers for message in messages):
+        placed = any(message.delay or FOR in message.headers for message in messages)
+        if not self._spec.bindings and not placed:
             return [[] for _ in messages]
-        found = self._routed(messages, await self._specs(False))
+        found = self._routed(messages, await self._broker.known(lately=placed))
         if not all(found):
-            found = self._routed(messages, await self._specs(True))
+            found = self._routed(messages, await self._broker.specs(anew=True))
         for message, names in zip(messages, found, strict=True):
             if not names:
                 raise unroutable(message, self._spec.origin)
@@ -58,22 +53,29 @@ class Sending:
         these = [spec for spec in specs.values() if spec.origin == self._spec.origin]
         return [[s.name for s in these if takes(s.bindings, m.route, m.headers, s.name)] for m in messages]
 
-    def _parcels(self, messages: Sequence[Message], targets: Sequence[Sequence[str]]) -> list[Parcel]:
+    async def _may_expire(self, messages: Sequence[Message]) -> bool:
+        """Whether the broker may take out what expires: only where every queue hands it on to dead letters."""
+        if not self._ours or all(message.ttl is None for message in messages):
+            return self._ours
+        specs = await self._broker.known(lately=True)
+        return all(spec.limit.policy != "drop-oldest" for spec in specs.values() if spec.origin == self._spec.origin)
+
+    def _parcels(self, messages: Sequence[Message], targets: Sequence[Sequence[str]], expire: bool) -> list[Parcel]:
         now, layout, found = self._copier.now(), self._copier.layout, list[Parcel]()
         for message, names in zip(messages, targets, strict=True):
             said = said_of(message, now)
             rest = micros(message.delay)
             for name in names:
-                found.append(Parcel("", layout.name(name), properties_of(message, said, now), message.body, rest))
+                found.append(Parcel("", layout.name(name), properties_of(message, said, now, expire), message.body, rest))
             if not names:
                 exchange = layout.name(self._spec.origin)
-                found.append(Parcel(exchange, message.route, properties_of(message, said, now), message.body))
+                found.append(Parcel(exchange, message.route, properties_of(message, said, now, expire), message.body))
         return found
 
-    async def _limited(self, messages: Sequence[Message], targets: Sequence[Sequence[str]], wait: float) -> list[str | None]:
+    async def _limited(self, messages: Sequence[Message], parcels: Sequence[Parcel], wait: float) -> list[str | None]:
         """Of a queue that is its own source: there is one parcel for each message."""
         loop = asyncio.get_running_loop()
-        until, parcels = loop.time() + wait, self._parcels(messages, targets)
+        until = loop.time() + wait
         self._check_size(messages)
         into = dict.fromkeys(range(len(messages)), False)
         while True:
