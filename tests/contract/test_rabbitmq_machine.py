@@ -74,7 +74,7 @@ def server(rabbitmq_server: RabbitServer) -> Iterator[None]:
     del RabbitBroker.url
 
 
-@pytest.mark.parametrize("machine", [QuorumMachine, ClassicMachine])
+@pytest.mark.parametrize("machine", [QuorumMachine, pytest.param(ClassicMachine, marks=pytest.mark.long)])
 def test_a_rabbitmq_does_what_the_model_does(machine: type[QueueMachine]) -> None:
     some = settings(max_examples=10, stateful_step_count=25, phases=[Phase.generate], database=None)
     run_state_machine_as_test(machine, settings=some)

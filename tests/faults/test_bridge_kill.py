@@ -150,7 +150,7 @@ def test_into_a_queue_each_record_comes_although_the_bridge_is_killed(
     into_a_queue(*queue, topic, tmp_path, kills=4, rng=random.Random(SEED))
 
 
-@pytest.mark.parametrize("direction", ["in", "out"])
+@pytest.mark.parametrize("direction", ["in", pytest.param("out", marks=pytest.mark.long)])
 def test_a_broker_that_is_killed_under_the_bridge_loses_nothing(
     rabbitmq_server: RabbitServer, topic: Topic, tmp_path: Path, direction: str
 ) -> None:

@@ -25,6 +25,7 @@ PATIENCE = 60.0
 PROGRAMS = ("/usr/lib/rabbitmq/bin",)
 WATERMARK = "512MB"
 _ATTEMPTS = 3
+_IDLE = "+S 1:1 +SDio 2 +sbwt none +sbwtdcpu none +sbwtdio none"  # one thread, which sleeps while there is nothing to do
 # A message is as large as RabbitMQ 4 has it by default.
 SETTINGS = """\
 listeners.tcp.1 = 127.0.0.1:{port}
@@ -164,7 +165,7 @@ class RabbitServer:
             "HOME": place,
             "RABBITMQ_NODENAME": "penstock@localhost",
             "RABBITMQ_DIST_PORT": str(self._distribution),
-            "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "-kernel inet_dist_use_interface {127,0,0,1} +S 1:1 +SDio 2",
+            "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": f"-kernel inet_dist_use_interface {{127,0,0,1}} {_IDLE}",
             "ERL_EPMD_ADDRESS": "127.0.0.1",
             "ERL_EPMD_PORT": str(self._names),
             "detached": "1",  # the script becomes the server, so that its process is the one that is killed
