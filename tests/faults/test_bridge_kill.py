@@ -191,11 +191,13 @@ def restarts(server: RabbitServer, topic: Topic, home: Path, direction: str, kil
     with RabbitQueues(url) as queues:
         queue = queues.create(QueueSpec("q", tries=1_000))
         server.flush()
-        bridge = Bridge(home, url, direction)
+        bridge, expected, found = Bridge(home, url, direction), set[str](), Counter[str]()
         try:
-            ids = [_through(queue, topic, direction, round, server) for round in range(kills)]
-            expected = {id for part in ids for id in part}
-            found = Counter[str]()
+            assert until(lambda: "ready\n" in bridge.lines, 60)
+            for round in range(kills):
+                before = len(_there(queue, topic, direction, found))
+                expected |= _through(queue, topic, direction, round, server)
+                assert until(lambda before=before: len(_there(queue, topic, direction, found)) > before, 120)  # type: ignore[misc]
             assert until(lambda: _there(queue, topic, direction, found) >= expected, 120)
         finally:
             bridge.end()
