@@ -91,8 +91,8 @@ def apart(opened: Opened, name: str, messages: int) -> float:
     ready, go, done = context.Semaphore(0), context.Event(), context.Semaphore(0)
     each = messages // _THREADS * _THREADS
     people = [
-        context.Process(target=send_alone, args=(opened, name, each, ready, go)),
-        context.Process(target=take_alone, args=(opened, name, each, ready, go, done)),
+        context.Process(target=send_alone, daemon=True, args=(opened, name, each, ready, go)),
+        context.Process(target=take_alone, daemon=True, args=(opened, name, each, ready, go, done)),
     ]
     for process in people:
         process.start()
@@ -100,7 +100,9 @@ def apart(opened: Opened, name: str, messages: int) -> float:
         ready.acquire()
     started = time.perf_counter()
     go.set()
-    done.acquire()
+    while not done.acquire(timeout=1):
+        if any(process.exitcode for process in people):
+            raise SystemExit(f"{name}: one of the processes failed")
     took = time.perf_counter() - started
     for process in people:
         process.join()
@@ -116,7 +118,7 @@ def brokers(place: Path) -> Iterator[dict[str, Opened]]:
             from penstock.testing.rabbitmq_server import RabbitServer
 
             (place / "rabbit").mkdir()
-            server = stack.enter_context(RabbitServer(place / "rabbit"))
+            server = stack.enter_context(RabbitServer(place / "rabbit", memory="4GB"))
             found[_CLASSIC] = (rabbit_queues, (f"{server.url}?queues=classic&prefix=classic.",))
             found[_QUORUM] = (rabbit_queues, (f"{server.url}?queues=quorum&prefix=quorum.",))
         yield found

@@ -41,8 +41,9 @@ class RabbitServer:
     """The server of `place`. Started by `with`, or by `start()` and ended by `stop()`. NotToBeHad, with the reason, if there is
     no RabbitMQ, no client or no start."""
 
-    def __init__(self, place: Path) -> None:
-        self.place = place
+    def __init__(self, place: Path, memory: str = WATERMARK) -> None:
+        """memory: what it may use before it stops senders."""
+        self.place, self._memory = place, memory
         self.port, self._distribution, self._names = _free_ports(3)
         self.process: subprocess.Popen[bytes] | None = None
         self._epmd: subprocess.Popen[bytes] | None = None  # finds nodes by name; one of its own, so that it can be ended
@@ -142,7 +143,7 @@ class RabbitServer:
     def _start_once(self) -> None:
         program, names = _program("rabbitmq-server"), _program("epmd")
         (self.place / "enabled_plugins").write_text("[].\n")
-        (self.place / "rabbitmq.conf").write_text(SETTINGS.format(port=self.port, watermark=WATERMARK))
+        (self.place / "rabbitmq.conf").write_text(SETTINGS.format(port=self.port, watermark=self._memory))
         self._epmd = self._epmd or self._launch([names, "-address", "127.0.0.1", "-port", str(self._names)])
         self.process = self._launch([program])
 
