@@ -5,7 +5,7 @@ import secrets
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import Any
 
@@ -21,7 +21,7 @@ from penstock.queue.rabbitmq.queues import RabbitQueues
 from penstock.testing.rabbitmq_server import RabbitServer
 from waiting import until
 
-ANNA = Consumer("anna", prefetch=10_000)
+ANNA = Consumer("anna", prefetch=10_000, lease=timedelta(minutes=10))  # what is lent does not run out meanwhile
 
 
 @pytest.fixture
@@ -62,6 +62,17 @@ def take(queue: QueuePort, count: int, consumer: Consumer = ANNA) -> list[Delive
 
 def ack(queue: QueuePort, deliveries: Sequence[Delivery]) -> list[str]:
     return list(queue.settle([Settlement(delivery.receipt, "ack") for delivery in deliveries]))
+
+
+@contextmanager
+def alarm(server: RabbitServer) -> Iterator[None]:
+    """The server takes no messages, and no confirmation is so fresh that a sender could believe otherwise."""
+    server.alarm(on=True)
+    try:
+        threading.Event().wait(0.5)
+        yield
+    finally:
+        server.alarm(on=False)
 
 
 def in_thread(work: Callable[[], Any]) -> tuple[threading.Thread, list[Any]]:
@@ -247,15 +258,12 @@ def test_a_broker_short_of_memory_pushes_back_and_consumers_go_on(rabbitmq_serve
     """FAULTS row 50."""
     queue = queues.create(QueueSpec("emails", tries=1))
     queue.send([Message(b"%d" % n) for n in range(10)])
-    rabbitmq_server.alarm(on=True)
-    try:
+    with alarm(rabbitmq_server):
         with pytest.raises(Full, match=r"(?s)takes no messages: low on memory.*waited 0.2 seconds; nothing of this was sent"):
             queue.send([Message(b"x")] * 3, wait=0.2)
         assert queue.state().counts["refused"] == 3
         assert ack(queue, take(queue, 10)) == []
         thread, told = in_thread(lambda: queue.send([Message(b"y", "y")], wait=60))
-    finally:
-        rabbitmq_server.alarm(on=False)
     thread.join()
     assert told == [["y"]]
     assert [d.message.id for d in take(queue, 1)] == ["y"]
@@ -307,7 +315,7 @@ def test_a_message_that_comes_too_early_rests_again(rabbitmq_server: RabbitServe
     """One that rests for longer than the broker can measure comes several times before its time."""
     import pika
 
-    queue, due = queues.create(QueueSpec("emails")), SystemClock().now() + 1_500_000
+    queue, due = queues.create(QueueSpec("emails")), SystemClock().now() + 4_000_000
     with pika.BlockingConnection(pika.URLParameters(rabbitmq_server.url)) as connection:
         properties = pika.BasicProperties(message_id="m", headers={"penstock-message": f'{{"due":{due},"sent":7}}'})
         connection.channel().basic_publish("", f"{queues.settings.prefix}emails", b"a", properties)
@@ -337,12 +345,9 @@ def test_what_cannot_be_buried_now_stays_and_is_buried_later(
     with RabbitQueues(url) as mine:
         take(mine.queue("emails"), 1)
     assert until(lambda: queue.state().ready == 1, 30)
-    rabbitmq_server.alarm(on=True)
-    try:
+    with alarm(rabbitmq_server):
         assert queue.receive(ANNA) == []
         assert until(lambda: queue.state().ready == 1, 30)
-    finally:
-        rabbitmq_server.alarm(on=False)
     assert until(lambda: not queue.receive(ANNA) and queue.state().ready == 0, 30)
     assert [d.message.id for d in take(queues.queue("emails.dead"), 1)] == ["poison"]
 
@@ -354,12 +359,8 @@ def test_a_settlement_that_the_broker_does_not_take_leaves_the_message_where_it_
     queue = queues.create(QueueSpec("emails"))
     queue.send([Message(b"", "a")])
     [held] = take(queue, 1)
-    rabbitmq_server.alarm(on=True)
-    try:
-        with pytest.raises(Full):
-            queue.settle([Settlement(held.receipt, "reject")])
-    finally:
-        rabbitmq_server.alarm(on=False)
+    with alarm(rabbitmq_server), pytest.raises(Full):
+        queue.settle([Settlement(held.receipt, "reject")])
     assert until(lambda: list(queue.settle([Settlement(held.receipt, "reject")])) == [], 30)
     letters = take(queues.queue("emails.dead"), 1)
     assert [letter.message.id for letter in letters] == ["a"]
@@ -444,10 +445,10 @@ def test_a_message_that_breaks_its_connections_is_dead_after_its_last_try(url: s
 
 def test_heartbeats_are_answered_while_nobody_calls(url: str, queues: RabbitQueues) -> None:
     queues.create(QueueSpec("emails")).send([Message(b"a")])
-    with RabbitQueues(f"{url}&heartbeat=1") as mine:
+    with RabbitQueues(f"{url}&heartbeat=2") as mine:
         queue = mine.queue("emails")
         held = take(queue, 1)
-        assert not until(lambda: queues.queue("emails").state().ready == 1, 4)  # four times the silence that ends a connection
+        assert not until(lambda: queues.queue("emails").state().ready == 1, 7)  # longer than the silence that ends a connection
         assert ack(queue, held) == []
 
 
@@ -455,7 +456,7 @@ def test_many_consumers_do_not_keep_a_channel_each(queues: RabbitQueues) -> None
     queue = queues.create(QueueSpec("emails"))
     queue.send([Message(b"%d" % n) for n in range(100)])
     for number in range(100):
-        ack(queue, queue.receive(Consumer(f"consumer {number}")))
+        assert ack(queue, take(queue, 1, Consumer(f"consumer {number}"))) == []
     assert queue.state().ready == 0
 
 

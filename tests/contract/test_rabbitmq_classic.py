@@ -3,13 +3,11 @@
 from collections.abc import Mapping
 from typing import ClassVar
 
-import pytest
 from tests.contract.rabbitmq_suite import COMMON, RabbitContract
 
 from penstock.queue.rabbitmq.queue import END
 
 
-@pytest.mark.long
 class TestClassicQueues(RabbitContract):
     kind = "classic"
     gaps: ClassVar[Mapping[str, str]] = {

@@ -103,8 +103,7 @@ class QueueBench(ABC):
                 taken.extend(queue.receive(Consumer(by, **how), count - len(taken), auto))
             return len(taken) == count
 
-        self.wait(enough)
-        assert len(taken) == count, f"wanted {count} messages, got {bodies(taken)}"
+        assert self.wait(enough), f"wanted {count} messages, got {bodies(taken)}"
         return taken
 
     def none(self, queue: QueuePort, by: str = "nobody") -> bool:
@@ -116,23 +115,38 @@ class QueueBench(ABC):
         assert list(lost) == [], "their leases ran out"
 
     def dead_of(self, queues: QueuesPort, name: str = "emails", count: int = 1) -> list[tuple[Message, DeadLetter]]:
-        """The dead letters of a queue, and what they say of their end. A queue notices what time did when it is looked at."""
-        queue = queues.queue(name)
-        queue.state()
-        letters = [d.message for d in self.take(queues.queue(queue.spec.dead_letters), count, "undertaker")]
-        return [(letter, said) for letter in letters if (said := dead_letter(letter))]
+        """The dead letters of a queue that has nothing else to lend, and what they say of their end. A queue notices what time
+        did when something is wanted of it."""
+        queue, found = queues.queue(name), list[Message]()
+        dead = queues.queue(queue.spec.dead_letters)
+
+        def enough() -> bool:
+            assert self.none(queue)
+            found.extend(delivery.message for delivery in dead.receive(Consumer("undertaker"), count - len(found)))
+            return len(found) == count
+
+        assert self.wait(enough), f"wanted {count} dead letters, got {found}"
+        return [(letter, said) for letter in found if (said := dead_letter(letter))]
 
     def seen(self, queue: QueuePort, holds: Callable[[QueueState], bool]) -> QueueState:
         """The state, once it is so."""
-        self.wait(lambda: holds(queue.state()))
-        state = queue.state()
-        assert holds(state), state
-        return state
+        found: list[QueueState] = []
 
-    def wait(self, holds: Callable[[], bool]) -> None:
+        def so() -> bool:
+            found[:] = [queue.state()]
+            return holds(found[0])
+
+        assert self.wait(so), found[0]
+        return found[0]
+
+    def wait(self, holds: Callable[[], bool]) -> bool:
+        """Whether it came to hold while there was patience."""
         deadline, pause = time.monotonic() + self.patience, threading.Event()
-        while not holds() and time.monotonic() < deadline:
+        while not holds():
+            if time.monotonic() >= deadline:
+                return False
             pause.wait(0.01)
+        return True
 
 
 def bodies(deliveries: Sequence[Delivery]) -> list[bytes]:

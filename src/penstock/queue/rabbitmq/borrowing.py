@@ -46,9 +46,7 @@ class Borrowing:
         """AMQP shows a message only by handing it out: they are taken and put back."""
         till = Till(await self._wire.channel(), self._copier.name, "peek")
         found = await till.take(most)
-        for got in found:
-            till.back(got.tag, tried=False)
-        await till.settled()
+        await till.put_back(found)
         await till.channel.close()
         return [self._delivery(one, "", one.attempt - 1) for one in (self._opened(till, "", got) for got in found)]
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import itertools
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -10,6 +10,8 @@ from penstock.queue.rabbitmq.channel import Channel, Got, got
 
 FEW = 3  # messages up to which they are asked for one by one
 _SHORT = 0.2  # seconds until messages that were seen count as taken by somebody else
+_BACK = 2.0  # the same for messages that were put back
+_PAUSE = 0.005
 
 
 class Till:
@@ -34,7 +36,7 @@ class Till:
 
     async def _burst(self, most: int) -> list[Got]:
         """A consumer that is there for a moment: the broker sends it as many as it may have, and it leaves."""
-        most = min(most, (await self.channel.ask("queue_declare", self._queue, passive=True)).message_count)
+        most = min(most, await self.ready())
         if not most:
             return []
         found, everything = list[Got](), self.channel.future()
@@ -70,6 +72,19 @@ class Till:
         self.channel.tell("basic_reject" if tried else "basic_nack", tag, requeue=True)
         self._tags.discard(tag)
 
+    async def put_back(self, found: Sequence[Got]) -> None:
+        """As if nobody had had them. Returns when the queue counts them again: a quorum queue does so a moment later."""
+        loop, there = asyncio.get_running_loop(), await self.ready()
+        until = loop.time() + _BACK
+        for one in found:
+            self.back(one.tag, tried=False)
+        while await self.ready() < there + len(found) and loop.time() < until:
+            await asyncio.sleep(_PAUSE)
+
+    async def ready(self) -> int:
+        """How many messages wait."""
+        return int((await self.channel.ask("queue_declare", self._queue, passive=True)).message_count)
+
     async def settled(self) -> None:
         """Returns after an answer of the queue: what was said before has been heard, or the channel is known to be gone."""
-        await self.channel.ask("queue_declare", self._queue, passive=True)
+        await self.ready()
