@@ -21,6 +21,7 @@ from penstock.queue.desk import Event
 from penstock.queue.journal import DELETED
 from penstock.queue.ledger import Ledger
 from penstock.queue.looking import AHEAD, Lookout
+from penstock.queue.outbox import Outbox
 from penstock.queue.port import Consumer, Delivery, Message, QueueSpec, QueueState, Settlement
 from penstock.queue.records import prepared
 from penstock.queue.refusals import full, too_large
@@ -63,13 +64,21 @@ class _Lent(NamedTuple):
     sent: int
 
 
+class _Own(NamedTuple):
+    """What a queue has in one process."""
+
+    pid: int
+    lookout: Lookout
+    outbox: Outbox
+
+
 class LogQueue:
     """One queue of a LogQueues."""
 
     def __init__(self, queues: Around, spec: QueueSpec, id: str) -> None:
         self._queues, self._spec, self._id = queues, spec, id
         self._topic = queues.log.topic(spec.origin)
-        self._looking = (os.getpid(), Lookout(self._topic, spec))
+        self._own = self._owned()
         self._ledger = Ledger(queues.log.storage, directory_of(spec.name), queues.now, self._bury)
         self._told = 0.0
 
@@ -77,12 +86,15 @@ class LogQueue:
     def spec(self) -> QueueSpec:
         return self._spec
 
+    def _owned(self) -> _Own:
+        return _Own(os.getpid(), Lookout(self._topic, self._spec), Outbox(self._topic, lambda: self._queues.now().wall))
+
     @property
-    def _lookout(self) -> Lookout:
-        """One of this process: its locks may be held by threads that a fork left behind."""
-        if self._looking[0] != os.getpid():
-            self._looking = (os.getpid(), Lookout(self._topic, self._spec))
-        return self._looking[1]
+    def _here(self) -> _Own:
+        """What belongs to this process: locks may be held by threads that a fork left behind."""
+        if self._own.pid != os.getpid():
+            self._own = self._owned()
+        return self._own
 
     def send(self, messages: Sequence[Message], wait: float = 0.0) -> Sequence[str | None]:
         check_messages(messages)
@@ -99,7 +111,7 @@ class LogQueue:
         check_consumer(consumer, most)
 
         def act(share: Share, now: Now) -> tuple[list[_Lent], list[Event]]:
-            events = self._lookout.glance(share, most, self._queues.sent.get(self._spec.origin, 0.0), now)
+            events = self._here.lookout.glance(share, most, self._queues.sent.get(self._spec.origin, 0.0), now)
             items, taken = desk.lend(share.book, self._spec, consumer, most, now)
             lent = [_Lent(item.place, desk.receipt(item), item.count, item.sent) for item in items]
             return lent, [*events, *taken, *(desk.finish(share.book, items, "acked") if auto else [])]
@@ -116,15 +128,15 @@ class LogQueue:
 
     def peek(self, most: int = 10) -> Sequence[Delivery]:
         def act(share: Share, now: Now) -> tuple[list[_Lent], list[Event]]:
-            events = self._lookout.look(share, max(most, AHEAD), now)
+            events = self._here.lookout.look(share, max(most, AHEAD), now)
             return [_Lent(item.place, "", item.count, item.sent) for item in islice(share.book.in_line(), max(most, 0))], events
 
         return self._deliveries(self._ledger.run(act, durable=False))
 
     def state(self) -> QueueState:
         def act(share: Share, now: Now) -> tuple[QueueState, list[Event]]:
-            events = self._lookout.look(share, AHEAD, now)
-            unread = self._lookout.unread(share)
+            events = self._here.lookout.look(share, AHEAD, now)
+            unread = self._here.lookout.unread(share)
             found = state_of(share.book, self._spec, now, self._notes(unread))
             return replace(found, ready=found.ready + unread), events
 
@@ -135,7 +147,7 @@ class LogQueue:
 
         def act(share: Share, now: Now) -> tuple[int, list[Event]]:
             there = list(share.book.in_line())
-            count, events = self._lookout.pass_over(share)
+            count, events = self._here.lookout.pass_over(share)
             return len(there) + count, [*desk.finish(share.book, there, "purged"), *events]
 
         return self._ledger.run(act)
@@ -147,9 +159,7 @@ class LogQueue:
     # What comes in
 
     def _append(self, messages: Sequence[Message]) -> None:
-        rows = prepared(self._topic, messages, self._queues.now().wall)
-        for partition, batch, _ in rows.by_partition():
-            self._topic.append(partition, batch)
+        self._here.outbox.put(messages)
         self._queues.sent[self._spec.origin] = time.monotonic()
 
     def send_limited(self, messages: Sequence[Message], wait: float) -> Sequence[str | None]:
@@ -170,7 +180,7 @@ class LogQueue:
         self, share: Share, now: Now, messages: Sequence[Message], last: bool
     ) -> tuple[Sequence[str | None] | None, list[Event]]:
         """The ids of the messages that were sent; None if they have to wait."""
-        events = self._lookout.look(share, None, now)
+        events = self._here.lookout.look(share, None, now)
         away: Collection[int] = ()
         if self._spec.limit.policy == "push-back" and not room_for(self._spec, messages, share.book):
             return None, [*events, *(_refused(share.book, len(messages)) if last else [])]
@@ -181,13 +191,13 @@ class LogQueue:
         if kept:
             self._append(kept)
         if self._spec.limit.policy == "drop-oldest":
-            events += self._lookout.look(share, None, now)
+            events += self._here.lookout.look(share, None, now)
         return [None if i in away else m.id for i, m in enumerate(messages)], events
 
     # What goes out
 
     def _deliveries(self, lent: Sequence[_Lent]) -> Sequence[Delivery]:
-        found = self._lookout.shelf.messages([one.place for one in lent])
+        found = self._here.lookout.shelf.messages([one.place for one in lent])
         return [Delivery(found[one.place], one.receipt, one.attempt, one.sent, self._origin(one.place)) for one in lent]
 
     def _origin(self, place: int) -> str:
@@ -195,7 +205,7 @@ class LogQueue:
         return f"{self._spec.origin}/{partition}/{offset}"
 
     def _bury(self, share: Share, place: int, number: int) -> None:
-        message, item, now = self._lookout.shelf.messages([place])[place], share.book.items[place], self._queues.now().wall
+        message, item, now = self._here.lookout.shelf.messages([place])[place], share.book.items[place], self._queues.now().wall
         letter = as_dead_letter(message, self._spec.name, self._origin(place), item.count, share.book.leaving[place], now)
         topic = self._queues.dead(self._spec)
         rows = prepared(topic, [letter], now)

@@ -190,7 +190,9 @@ def test_a_queue_is_used_on_both_sides_of_a_fork(queues: LogQueues) -> None:
     queue = queues.create(QueueSpec("emails"))
     queue.send([Message(b"parent")])
     queue.peek()
-    queue._lookout.shelf._guard.acquire()  # as by another thread at the moment of the fork
+    locks = (queue._here.lookout.shelf._guard, queue._here.outbox._together._guard)
+    for lock in locks:
+        lock.acquire()  # as by another thread at the moment of the fork
     pid = os.fork()
     if not pid:
         try:
@@ -201,5 +203,6 @@ def test_a_queue_is_used_on_both_sides_of_a_fork(queues: LogQueues) -> None:
         finally:
             os._exit(1)
     assert os.waitpid(pid, 0)[1] == 0
-    queue._lookout.shelf._guard.release()
+    for lock in locks:
+        lock.release()
     assert bodies(queue.receive(ANNA, 5)) == [b"child"]
