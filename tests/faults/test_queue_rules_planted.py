@@ -41,7 +41,7 @@ def test_an_ack_of_somebody_who_lost_the_message_is_caught(monkeypatch: Patch) -
         item = self.items.get(int(receipt.split("-")[0]))
         return item if item and item.where == LENT else None
 
-    monkeypatch.setattr(Book, "of_receipt", unchecked)
+    monkeypatch.setattr(Book, "of_receipts", lambda book, receipts, now: [unchecked(book, r, now) for r in receipts])
     assert caught()
 
 
@@ -52,7 +52,7 @@ def test_an_ack_of_what_was_given_back_is_caught(monkeypatch: Patch) -> None:
             self.take("thief", 1, now.beat + 1)
         return item if item and item.where == LENT and receipt == desk.receipt(item) else None
 
-    monkeypatch.setattr(Book, "of_receipt", unchecked)
+    monkeypatch.setattr(Book, "of_receipts", lambda book, receipts, now: [unchecked(book, r, now) for r in receipts])
     assert caught()
 
 

@@ -102,21 +102,23 @@ class Book:
 
     def admit(self, items: Sequence[Item]) -> None:
         """They stand at the end now."""
-        number, places, fresh, came = self.number, self.items, self._fresh, len(self._fresh)
+        number, places, fresh, came, size = self.number, self.items, self._fresh, len(self._fresh), 0
+        ordered = self.ordered
         for item in items:
             number += 1
             item.number = number
             places[item.place] = item
-            self.bytes += item.size
+            size += item.size
             if item.expires:
                 heappush(self._expiring, (item.expires, number, item))
-            if self.ordered and item.key is not None:
+            if ordered and item.key is not None:
                 self._line_up(item, item.key)
             elif item.due or item.priority:
                 self._come_forward(item)
             else:
                 fresh.append(item)
         self.ready += len(fresh) - came
+        self.bytes += size
         self.number = number
         self.counts["sent"] += len(items)
         if self._ages is not None:
@@ -175,16 +177,21 @@ class Book:
 
     def finish(self, items: Iterable[Item], how: str) -> None:
         """They are done; the next of their keys come forward."""
-        places, count, size = self.items, 0, 0
+        places, ordered, count, size, held = self.items, self.ordered, 0, 0, dict[str, int]()
         for item in items:
-            self._leave(item)
-            if self.ordered and item.where != LEAVING:
+            if item.where == LENT:
+                held[item.consumer] = held.get(item.consumer, 0) + 1
+            else:
+                self._leave(item)
+            if ordered and item.where != LEAVING:
                 self._unblock(item)
             item.where = GONE
             item.kept = None  # it may stand in a line or a heap for a while
             del places[item.place]
             count += 1
             size += item.size
+        for consumer, number in held.items():
+            self._let_go(consumer, number)
         self.bytes -= size
         self.counts[how] += count
 
@@ -224,16 +231,18 @@ class Book:
         there = [item for item in self.items.values() if item.where in (READY, RESTING, BLOCKED)]
         return iter(sorted(there, key=lambda item: (item.where != READY, -item.priority, item.number)))
 
-    def of_receipt(self, receipt: str, now: Now) -> Item | None:
-        """The message that is lent under this receipt, if the lease still runs."""
-        place, _, token = receipt.partition("-")
-        try:
-            item, number = self.items.get(int(place)), int(token)
-        except ValueError:
-            raise BadInput(f"{receipt[:60]!a} is no receipt", hint="use the one of the delivery") from None
-        if item is None or item.where != LENT or item.token != number or item.until <= now.beat or self.boot != now.boot:
-            return None
-        return item
+    def of_receipts(self, receipts: Iterable[str], now: Now) -> list[Item | None]:
+        """The messages that are lent under these receipts; None where the lease does not run any more."""
+        items, beat, same, found = self.items, now.beat, self.boot == now.boot, list[Item | None]()
+        for receipt in receipts:
+            place, _, token = receipt.partition("-")
+            try:
+                item, number = items.get(int(place)), int(token)
+            except ValueError:
+                raise BadInput(f"{receipt[:60]!a} is no receipt", hint="use the one of the delivery") from None
+            held = item is not None and item.where == LENT and item.token == number and item.until > beat and same
+            found.append(item if held else None)
+        return found
 
     # What time does
 
@@ -289,13 +298,16 @@ class Book:
         if item.where == READY:
             self.ready -= 1
         elif item.where == LENT:
-            left = self.held[item.consumer] - 1
-            if left:
-                self.held[item.consumer] = left
-            else:
-                del self.held[item.consumer]
+            self._let_go(item.consumer, 1)
         elif item.where == LEAVING:
             self.leaving.pop(item.place, None)
+
+    def _let_go(self, consumer: str, number: int) -> None:
+        left = self.held[consumer] - number
+        if left:
+            self.held[consumer] = left
+        else:
+            del self.held[consumer]
 
     def _come_forward(self, item: Item) -> None:
         if item.due > self.wall:

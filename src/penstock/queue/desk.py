@@ -33,7 +33,7 @@ def settle(book: Book, spec: QueueSpec, settlements: Sequence[Settlement], now: 
     """The receipts that do not count any more, and what was done for the others."""
     check_settlements(settlements)
     lost, events, acked = list[str](), list[Event](), dict[int, Item]()
-    lent = [book.of_receipt(settlement.receipt, now) for settlement in settlements]  # before anything is done
+    lent = book.of_receipts([settlement.receipt for settlement in settlements], now)  # before anything is done
     for settlement, item in zip(settlements, lent, strict=True):
         if item is None or item.where != LENT or item.place in acked:
             lost.append(settlement.receipt)

@@ -45,21 +45,21 @@ def test_a_receipt_counts_for_its_delivery_alone() -> None:
     book = filled(*plain(1))
     [item] = book.take("anna", 1, 50)
     mine = receipt(item)
-    assert book.of_receipt(mine, now(49)) is item
-    assert book.of_receipt(mine, now(50)) is None
-    assert book.of_receipt(mine, now(0, boot="another")) is None
-    assert book.of_receipt("1-2", now()) is None
-    assert book.of_receipt("2-1", now()) is None
+    assert book.of_receipts([mine], now(49)) == [item]
+    assert book.of_receipts([mine], now(50)) == [None]
+    assert book.of_receipts([mine], now(0, boot="another")) == [None]
+    assert book.of_receipts(["1-2"], now()) == [None]
+    assert book.of_receipts(["2-1"], now()) == [None]
     book.give_back(item, 0, "")
-    assert book.of_receipt(mine, now()) is None
+    assert book.of_receipts([mine], now()) == [None]
     book.take("ben", 1, 50)
-    assert book.of_receipt(mine, now()) is None
+    assert book.of_receipts([mine], now()) == [None]
 
 
 @pytest.mark.parametrize("text", ["", "-", "1", "1-", "-1", "1-x", "x-1", "1-²", "1-" + "9" * 5_000])
 def test_what_is_no_receipt_is_refused(text: str) -> None:
     with pytest.raises(BadInput, match="is no receipt"):
-        Book().of_receipt(text, now())
+        Book().of_receipts([text], now())
 
 
 def test_a_machine_that_starts_anew_frees_everything() -> None:
@@ -71,7 +71,7 @@ def test_a_machine_that_starts_anew_frees_everything() -> None:
     assert dict(book.held) == {}
     assert book.leaving == {1: "its lease ran out"}
     assert places(book.take("ben", 5, FAR)) == [2, 3]
-    assert book.of_receipt("2-1", now(boot="another")) is None
+    assert book.of_receipts(["2-1"], now(boot="another")) == [None]
 
 
 def test_the_next_change_is_the_first_of_each_clock() -> None:
