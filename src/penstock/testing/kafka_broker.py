@@ -7,28 +7,23 @@ It can be stopped, killed, frozen and started again with its data and under its 
 
 import os
 import shutil
-import signal
 import socket
 import subprocess
-import threading
-import time
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from penstock.engine.java import find_java
 from penstock.errors import NoJava
 from penstock.testing.jars import NotToBeHad, fetched, once
+from penstock.testing.processes import PATIENCE, Server, free_ports
 
 VERSION = "4.3.1"
 BROKER_JARS = (f"org.apache.kafka:kafka_2.13:{VERSION}", "org.apache.logging.log4j:log4j-slf4j-impl:2.25.4")
 CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qk"
 LIGHT = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
-PATIENCE = 60.0
 ARCHIVE = "classes.jsa"
-_ATTEMPTS = 3
 
 # One node holds all internal topics; retention, compaction and time-outs of transactions are looked after several times a second.
 SETTINGS = """\
@@ -61,119 +56,55 @@ broker.heartbeat.interval.ms=200
 """
 
 
-class KafkaBroker:
+class KafkaBroker(Server):
     """The broker of `place`. Started by `with`, or by `start()` and ended by `stop()`. NotToBeHad, with the reason, if there
     is no Java, no client, no jars or no start."""
 
+    called = "the Kafka broker"
+    ports_needed = 2
+
     def __init__(self, place: Path, **settings: str) -> None:
-        self.place, self._settings = place, settings
-        self.port, self._controller = _free_ports(2)
-        self.process: subprocess.Popen[bytes] | None = None
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.stop()
-
-    @property
-    def address(self) -> str:
-        return f"127.0.0.1:{self.port}"
+        super().__init__(place)
+        self._settings = settings
 
     @property
     def url(self) -> str:
         return f"kafka://{self.address}"
 
     def start(self) -> None:
-        """Starts it, with the data it left behind, and waits until it answers. Under its first address from the second time on."""
         if not find_spec("confluent_kafka"):
             raise NotToBeHad("Kafka's client is not installed (pip install 'penstock[kafka]')")
         self.start_as(_prepared())
 
     def start_as(self, program: list[str]) -> None:
-        first = not (self.place / "data").exists()
-        for _ in range(_ATTEMPTS if first else 1):
+        command = [str(find_java().path), *LIGHT, *program, str(self.place / "server.properties")]
+
+        def begin(first: bool) -> "subprocess.Popen[bytes]":
             self._lay_out(first)
-            self._launch(program)
-            if self._ready():
-                return
-            self.kill()
-            if first:  # somebody else may have taken a port meanwhile
-                self.port, self._controller = _free_ports(2)
-        raise NotToBeHad(f"the Kafka broker did not start: {self._last_words()}")
+            return self._launch(command)
 
-    def stop(self) -> None:
-        """Ends it in an orderly way, and waits."""
-        self._end(signal.SIGTERM)
-
-    def kill(self) -> None:
-        """SIGKILL, and waits."""
-        self._end(signal.SIGKILL)
-
-    def freeze(self) -> None:
-        """It stands still, its connections stay open."""
-        self._running().send_signal(signal.SIGSTOP)
-
-    def thaw(self) -> None:
-        self._running().send_signal(signal.SIGCONT)
-
-    def restart(self) -> None:
-        self.stop()
-        self.start()
-
-    def _running(self) -> "subprocess.Popen[bytes]":
-        if self.process is None:
-            raise NotToBeHad("the Kafka broker is not running")
-        return self.process
-
-    def _end(self, how: signal.Signals) -> None:
-        if self.process is None:
-            return
-        with suppress(ProcessLookupError):
-            self.process.send_signal(signal.SIGCONT)
-            self.process.send_signal(how)
-        try:
-            self.process.wait(PATIENCE)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
-        self.process = None
+        self._start(begin)
 
     def _lay_out(self, first: bool) -> None:
         data = self.place / "data"
         if first:
             shutil.rmtree(data, ignore_errors=True)
             shutil.copytree(_template(), data)
-        text = SETTINGS.format(port=self.port, controller=self._controller, data=data)
+        port, controller = self.ports
+        text = SETTINGS.format(port=port, controller=controller, data=data)
         more = "".join(f"{name.replace('_', '.')}={value}\n" for name, value in self._settings.items())
         (self.place / "server.properties").write_text(text + more)
 
-    def _launch(self, arguments: list[str]) -> None:
-        command = [str(find_java().path), *LIGHT, *arguments, str(self.place / "server.properties")]
-        keeper = shutil.which("setpriv")  # where it is there, the broker does not outlive a test process that was killed
-        prefix = [keeper, "--pdeathsig", "TERM"] if keeper and threading.current_thread() is threading.main_thread() else []
-        with (self.place / "broker.log").open("ab") as log:
-            self.process = subprocess.Popen([*prefix, *command], stdout=log, stderr=log, stdin=subprocess.DEVNULL, cwd=self.place)
-
-    def _ready(self) -> bool:
-        """An open port is not enough: it is ready when its metadata names a broker."""
+    def _answers(self) -> bool:
+        """Its metadata names a broker."""
         from confluent_kafka import KafkaException
         from confluent_kafka.admin import AdminClient
 
-        deadline, moment = time.monotonic() + PATIENCE, threading.Event()
-        while time.monotonic() < deadline and self._running().poll() is None:
-            if _listens(self.port):
-                with suppress(KafkaException):
-                    options: dict[str, Any] = {"bootstrap.servers": self.address, "log_level": 0}
-                    if AdminClient(options).list_topics(timeout=2).brokers:
-                        return True
-            moment.wait(0.05)
+        if _listens(self.port):
+            with suppress(KafkaException):
+                options: dict[str, Any] = {"bootstrap.servers": self.address, "log_level": 0}
+                return bool(AdminClient(options).list_topics(timeout=2).brokers)
         return False
-
-    def _last_words(self) -> str:
-        lines = (self.place / "broker.log").read_text(errors="replace").splitlines()
-        return " / ".join(lines[-3:]) or "it said nothing"
 
 
 def _program(jars: Path) -> list[str]:
@@ -207,24 +138,13 @@ def _template() -> Path:
 
 def _format(place: Path) -> None:
     jars = fetched(f"kafka-{VERSION}", *BROKER_JARS)
-    port, controller = _free_ports(2)
+    port, controller = free_ports(2)
     settings = place / "server.properties"
     settings.write_text(SETTINGS.format(port=port, controller=controller, data=place / "data"))
     program = ["-cp", f"{jars}/*", "kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(settings)]
     done = subprocess.run([str(find_java().path), *LIGHT, *program], capture_output=True, text=True, timeout=PATIENCE, check=False)
     if done.returncode:
         raise NotToBeHad(f"Kafka's data directory cannot be formatted: {done.stdout[-300:]}{done.stderr[-300:]}")
-
-
-def _free_ports(count: int) -> list[int]:
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [int(each.getsockname()[1]) for each in sockets]
-    finally:
-        for each in sockets:
-            each.close()
 
 
 def _listens(port: int) -> bool:

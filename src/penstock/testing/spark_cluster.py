@@ -12,15 +12,11 @@ import os
 import secrets
 import shutil
 import signal
-import socket
 import subprocess
 import sys
-import threading
-import time
 import urllib.error
 import urllib.request
 import venv
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,6 +29,7 @@ from penstock.engine.java import find_java
 from penstock.engine.launch import spark_home
 from penstock.errors import NoJava
 from penstock.testing.jars import NotToBeHad
+from penstock.testing.processes import free_ports, until
 
 PATIENCE = 90.0
 LIGHT = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
@@ -80,7 +77,7 @@ class SparkCluster:
     ) -> None:
         self.place, self.size, self.cores, self.memory, self.protected = place, workers, cores, memory, protected
         self.python = python or sys.executable
-        self.port, self._web = _free_port(), _free_port()
+        self.port, self._web = free_ports(2)
         self.secret_file = place / "secret"
         self.workers: list[Worker] = []
         self._master: subprocess.Popen[bytes] | None = None
@@ -115,7 +112,7 @@ class SparkCluster:
             raise NotToBeHad(str(error)) from error
         self._lay_out()
         self._master = self._daemon("master.Master", "--port", str(self.port), "--webui-port", str(self._web))
-        if not _until(lambda: self.alive() is not None):
+        if not until(lambda: self.alive() is not None, PATIENCE):
             self.stop()
             raise NotToBeHad("no Spark master could be started on loopback ports")
         self.mend()
@@ -128,7 +125,7 @@ class SparkCluster:
         self.workers = [worker for worker in self.workers if worker.alive]
         while len(self.workers) < self.size:
             self.workers.append(self._worker())
-        if not _until(lambda: self.alive() == self.size):
+        if not until(lambda: self.alive() == self.size, PATIENCE):
             raise NotToBeHad("the workers of a Spark cluster could not be started")
 
     def stop(self) -> None:
@@ -207,18 +204,3 @@ def _command(process: psutil.Process) -> list[str]:
         return list(process.cmdline())
     except psutil.Error:
         return []
-
-
-def _until(holds: Callable[[], bool]) -> bool:
-    deadline, moment = time.monotonic() + PATIENCE, threading.Event()
-    while time.monotonic() < deadline:
-        if holds():
-            return True
-        moment.wait(0.05)
-    return holds()
-
-
-def _free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
