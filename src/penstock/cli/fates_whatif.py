@@ -1,6 +1,5 @@
 """What another lateness would have made of stored rows, for people and for programs."""
 
-import sys
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -9,7 +8,7 @@ import click
 import pyarrow as pa
 
 from penstock.cli.load import load_flows
-from penstock.cli.output import print_table
+from penstock.cli.output import kind_of, print_table
 from penstock.core.time import duration, duration_text, micros
 from penstock.engine.decision import Decisions
 from penstock.engine.disorder import rounded_text
@@ -28,7 +27,7 @@ def print_what_if(home: Path, flow: str, lateness: str, output: str | None) -> N
     if not flow.endswith(".py"):
         hint = f'give its file: penstock fates {flow}.py --lateness "{lateness}"'
         raise BadInput("--lateness needs the flow's program", hint=hint)
-    chosen = output or ("table" if sys.stdout.isatty() else "jsonl")
+    chosen = kind_of(output)
     for program, log in programs(home, load_flows([flow])):
         name = program.plan.flow
         marks = marks_of(Decisions(LocalStorage(str(home / "flows" / name)), name))

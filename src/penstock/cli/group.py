@@ -3,6 +3,7 @@
 import click
 
 from penstock.cli.log import with_log
+from penstock.cli.output import again_and_again
 
 _OUTPUT = click.option(
     "--output", type=click.Choice(["table", "jsonl", "csv"]), help="Default: a table on a terminal, else JSON lines."
@@ -53,11 +54,11 @@ def describe(name: str, follow: bool, every: str, output: str | None) -> None:
     penstock group describe web-analytics
     penstock group describe web-analytics --follow --output jsonl
     """
-    from penstock.cli.group_show import follow_group, print_group
+    from penstock.cli.group_show import print_group
     from penstock.core.time import duration
 
     if follow:
-        follow_group(name, output, duration(every, "--every").total_seconds())
+        again_and_again(lambda: print_group(name, output), output, duration(every, "--every").total_seconds())
     else:
         print_group(name, output)
 

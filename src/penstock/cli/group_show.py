@@ -1,7 +1,5 @@
 """What is told of groups: one line a topic, one line a partition, and what a reset would do."""
 
-import sys
-import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -43,7 +41,6 @@ PARTITIONS = pa.schema(
     ]
 )
 MOVES = pa.schema([(name, pa.int64()) for name in ("partition", "offset", "to", "read_again", "skipped")])
-_CLEAR = "\x1b[H\x1b[2J"
 
 
 def print_list(output: str | None) -> bool:
@@ -110,20 +107,6 @@ def _told(state: GroupState, behind: dict[int, Lag] | None) -> list[str]:
 
 def _heard(member: MemberState) -> str:
     return "" if member.silent is None else f" was heard {member.silent:.1f} s ago, lease {member.lease:g} s"
-
-
-def follow_group(name: str, output: str | None, every: float) -> None:
-    """Prints the group again and again; on a terminal in the same place."""
-    live = sys.stdout.isatty() and output in (None, "table")
-    try:
-        while True:
-            if live:
-                click.echo(_CLEAR, nl=False)
-            print_group(name, output)
-            sys.stdout.flush()
-            time.sleep(every)
-    except KeyboardInterrupt:
-        return
 
 
 def print_moves(moves: Sequence[Move], output: str | None) -> None:

@@ -4,12 +4,17 @@ What data may hold is not what a terminal may be told: characters that would ste
 """
 
 import sys
+import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal
+
+import click
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 OUTPUTS = ("table", "jsonl", "csv")
+_CLEAR = "\x1b[H\x1b[2J"
 _STEERING = [*range(32), *range(127, 160), *range(0x200E, 0x2010), 0x2028, 0x2029, *range(0x202A, 0x202F), *range(0x2066, 0x206A)]
 _SHOWN = {code: f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}" for code in _STEERING}
 _IN_JSON = {code: f"\\u{code:04x}" for code in _STEERING if code >= 127}
@@ -17,13 +22,32 @@ _IN_JSON = {code: f"\\u{code:04x}" for code in _STEERING if code >= 127}
 
 def print_table(table: "pa.Table", output: str | None, title: str | None = None) -> None:
     """Prints all rows to standard output. output: one of OUTPUTS; None: a table on a terminal, else JSON lines."""
-    chosen = output or ("table" if sys.stdout.isatty() else "jsonl")
+    chosen = kind_of(output)
     if chosen == "jsonl":
         _print_jsonl(table)
     elif chosen == "csv":
         _print_csv(table)
     else:
         _print_for_people(table, title)
+
+
+def kind_of(output: str | None) -> str:
+    """One of OUTPUTS, whether it was asked for or not."""
+    return output or ("table" if sys.stdout.isatty() else "jsonl")
+
+
+def again_and_again(show: Callable[[], None], output: str | None, every: float) -> None:
+    """Shows something until Ctrl-C; for people, in the same place."""
+    live = sys.stdout.isatty() and kind_of(output) == "table"
+    try:
+        while True:
+            if live:
+                click.echo(_CLEAR, nl=False)
+            show()
+            sys.stdout.flush()
+            time.sleep(every)
+    except KeyboardInterrupt:
+        return
 
 
 def safe(value: str) -> str:

@@ -4,6 +4,7 @@ from typing import Any, BinaryIO
 
 import click
 
+from penstock.cli.output import again_and_again
 from penstock.cli.queue_at import opened, opened_queues, with_at
 
 _OUTPUT = click.option(
@@ -107,11 +108,11 @@ def describe(name: str, follow: bool, every: str, output: str | None) -> None:
     penstock queue describe emails
     penstock queue describe emails --follow --output jsonl
     """
-    from penstock.cli.queue_show import follow_queue, print_queue
+    from penstock.cli.queue_show import print_queue
     from penstock.core.time import duration
 
     if follow:
-        follow_queue(name, output, duration(every, "--every").total_seconds())
+        again_and_again(lambda: print_queue(name, output), output, duration(every, "--every").total_seconds())
     else:
         print_queue(name, output)
 

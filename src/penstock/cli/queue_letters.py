@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 import pyarrow as pa
 
-from penstock.cli.output import print_table
+from penstock.cli.output import kind_of, print_table
 from penstock.cli.topic_consume import Out
 from penstock.cli.topic_rows import as_object, free_name, readable
 from penstock.cli.topic_where import Condition
@@ -35,7 +35,7 @@ _ALWAYS = ("id", "attempt", "sent", "body")
 
 def print_letters(letters: Sequence[Letter], output: str | None) -> None:
     """Prints messages to standard output: JSON lines hold all of each, a table what people look at first."""
-    chosen = output or ("table" if sys.stdout.isatty() else "jsonl")
+    chosen = kind_of(output)
     if chosen == "jsonl":
         if letters:
             Out(sys.stdout.buffer, sys.stdout.isatty()).write([orjson.dumps(as_json(letter)) for letter in letters])

@@ -1,13 +1,11 @@
 """What is told of queues: one line a queue, what is in one of them, and who holds it."""
 
-import sys
-import time
 from typing import Any
 
 import click
 import pyarrow as pa
 
-from penstock.cli.output import print_table, safe
+from penstock.cli.output import kind_of, print_table, safe
 from penstock.cli.queue_at import opened, opened_queues
 from penstock.core.time import SystemClock, duration_text
 from penstock.queue.port import Binding, Limit, QueueSpec, QueueState
@@ -18,7 +16,6 @@ LIST = pa.schema([("queue", pa.string()), ("takes", pa.string()), *_NUMBERS, ("d
 NOW = pa.schema([("queue", pa.string()), *_NUMBERS, ("bytes", pa.int64())])
 HOLDERS = pa.list_(pa.struct([("consumer", pa.string()), ("messages", pa.int64()), ("seconds", pa.float64())]))
 ALL = pa.schema([*NOW, *((name.replace(" ", "_"), pa.int64()) for name in COUNTS), ("holders", HOLDERS)])
-_CLEAR = "\x1b[H\x1b[2J"
 
 
 def print_list(output: str | None) -> bool:
@@ -55,8 +52,7 @@ def print_queue(name: str, output: str | None) -> None:
         click.echo(safe(line), err=True)
     row = _numbers(state) | {"bytes": state.bytes} | {n.replace(" ", "_"): state.counts.get(n, 0) for n in COUNTS}
     row["holders"] = [{"consumer": h.consumer, "messages": h.messages, "seconds": _rounded(h.seconds)} for h in state.holders]
-    for_people = output == "table" or (output is None and sys.stdout.isatty())
-    print_table(pa.Table.from_pylist([row], NOW if for_people else ALL), output)
+    print_table(pa.Table.from_pylist([row], NOW if kind_of(output) == "table" else ALL), output)
 
 
 def _told(state: QueueState) -> list[str]:
@@ -102,20 +98,6 @@ def limit_text(limit: Limit) -> str:
     ]
     said = " and ".join(part for part in most if part)
     return f"{limit.policy} beyond {said}" if said else limit.policy
-
-
-def follow_queue(name: str, output: str | None, every: float) -> None:
-    """Prints the queue again and again; on a terminal in the same place."""
-    live = sys.stdout.isatty() and output in (None, "table")
-    try:
-        while True:
-            if live:
-                click.echo(_CLEAR, nl=False)
-            print_queue(name, output)
-            sys.stdout.flush()
-            time.sleep(every)
-    except KeyboardInterrupt:
-        return
 
 
 def _rounded(seconds: float | None) -> float | None:

@@ -1,11 +1,10 @@
 """`penstock state`: what flows keep between epochs."""
 
-import sys
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from penstock.cli.output import OUTPUTS, print_table, safe
+from penstock.cli.output import OUTPUTS, kind_of, print_table, safe
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -120,7 +119,7 @@ def _show_holdings(flow: str | None, step: str | None, output: str | None) -> No
     if not names:
         click.echo("no flow has decided anything here yet (penstock run FLOW.py)", err=True)
         return
-    people = (output or ("table" if sys.stdout.isatty() else "jsonl")) == "table"
+    people = kind_of(output) == "table"
     for name in names:
         decisions = _decisions(home, name)
         found, last = holdings(decisions, step), decided(decisions)

@@ -12,7 +12,7 @@ import click
 import orjson
 import pyarrow as pa
 
-from penstock.cli.output import print_table, safe
+from penstock.cli.output import kind_of, print_table, safe
 from penstock.cli.topic_rows import META, Rows, as_object, parsed, rows_of
 from penstock.cli.topic_where import Condition
 from penstock.core.time import instant
@@ -138,7 +138,7 @@ class Out:
 
 def consume_to(topic: Topic, order: Order, output: str | None, meta: bool | None) -> None:
     """Prints the rows on standard output until there are no more, or Ctrl-C ends it."""
-    output = output or ("table" if sys.stdout.isatty() else "jsonl")
+    output = kind_of(output)
     out, chosen = Out(sys.stdout.buffer, sys.stdout.isatty()), chosen_rows(topic, order)
     try:
         if output == "jsonl":
