@@ -4,41 +4,24 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
-from click.testing import CliRunner
 
 from penstock import Queue
-from penstock.cli.main import run
 from penstock.log.consumer import records
 from penstock.log.open import open_log
+from unit.cli.calling import Call, calls_of
 from waiting import until
 
 PENSTOCK = [sys.executable, "-c", "from penstock.cli.main import main; main()", "bridge"]
-
-
-class Answer(NamedTuple):
-    code: int
-    err: str
-
-
-Call = Callable[..., Answer]
 
 
 @pytest.fixture
 def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Call:
     monkeypatch.setenv("PENSTOCK_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("PENSTOCK_QUEUES", "")
-
-    def invoke(*words: str) -> Answer:
-        with CliRunner().isolation() as streams:
-            code = run(["bridge", "run", *words])
-            return Answer(code, streams[1].getvalue().decode())
-
-    return invoke
+    return calls_of("bridge", "run")
 
 
 def values(topic: str) -> list[object]:

@@ -4,46 +4,24 @@ import json
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pytest
-from click.testing import CliRunner
 
-from penstock.cli.main import run
 from penstock.log.groups.consumer import GroupConsumer
 from penstock.log.groups.open import groups_of
 from penstock.log.groups.port import Source
 from penstock.log.open import open_log
 from penstock.log.port import Topic, TopicSpec
-
-
-class Answer(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-    @property
-    def rows(self) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in self.out.splitlines()]
-
-
-Call = Callable[..., Answer]
+from unit.cli.calling import Call, calls_of
 
 
 @pytest.fixture
 def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Call:
     monkeypatch.setenv("PENSTOCK_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("COLUMNS", "200")
-
-    def invoke(*words: str, given: str = "") -> Answer:
-        with CliRunner().isolation(input=given) as streams:
-            code = run(["group", *words])
-            return Answer(code, streams[0].getvalue().decode(), streams[1].getvalue().decode())
-
-    return invoke
+    return calls_of("group")
 
 
 @pytest.fixture

@@ -5,35 +5,15 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import pytest
-from click.testing import CliRunner
 
 from penstock import Queue
-from penstock.cli.main import run
+from unit.cli.calling import Answer, Call, calls_of
 from waiting import until
 
 PENSTOCK = [sys.executable, "-c", "from penstock.cli.main import main; main()", "queue"]
-
-
-class Answer(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-    @property
-    def rows(self) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in self.out.splitlines()]
-
-    @property
-    def bodies(self) -> list[Any]:
-        return [row["body"] for row in self.rows]
-
-
-Call = Callable[..., Answer]
 
 
 @pytest.fixture
@@ -41,13 +21,7 @@ def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Call:
     monkeypatch.setenv("PENSTOCK_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.setenv("PENSTOCK_QUEUES", "")
-
-    def invoke(*words: str, given: str = "") -> Answer:
-        with CliRunner().isolation(input=given) as streams:
-            code = run(["queue", *words])
-            return Answer(code, streams[0].getvalue().decode(), streams[1].getvalue().decode())
-
-    return invoke
+    return calls_of("queue")
 
 
 @pytest.fixture

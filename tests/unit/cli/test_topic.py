@@ -1,47 +1,26 @@
 """penstock topic, command by command, as a user calls it."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
-from penstock.cli.main import run
 from penstock.core.time import FOREVER
 from penstock.log.consumer import records
 from penstock.log.open import open_log
 from penstock.log.port import Topic
+from unit.cli.calling import Call, calls_of
 
 ORDERS = "order_id string, user_id long, amount double, at timestamp"
 
 
-class Answer(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-    @property
-    def rows(self) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in self.out.splitlines()]
-
-
-Call = Callable[..., Answer]
-
-
 @pytest.fixture
 def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Call:
-    """Runs a command in a home of its own; what is given as `given` is standard input."""
+    """Runs a command in a home of its own."""
     monkeypatch.setenv("PENSTOCK_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("COLUMNS", "200")
-
-    def invoke(*words: str, given: str | bytes = b"") -> Answer:
-        with CliRunner().isolation(input=given) as streams:
-            code = run(["topic", *words])
-            return Answer(code, streams[0].getvalue().decode(), streams[1].getvalue().decode())
-
-    return invoke
+    return calls_of("topic")
 
 
 def topic(name: str) -> Topic:
