@@ -60,8 +60,15 @@ class Runner:
             self._reported = time.monotonic()
             self._report(self.moved, "")
 
-    def keep_on(self, work: Callable[[], None]) -> None:
-        """Does the work, and again after a broker did not answer, until it is done or the bridge is stopped."""
+    def run(self, work: Callable[[bool], None], follow: bool) -> Moved:
+        """Does the work, which is told whether to follow; if so, again whenever a broker did not answer, until it is stopped."""
+        if follow:
+            self._keep_on(lambda: work(True))
+        else:
+            work(False)
+        return self.moved
+
+    def _keep_on(self, work: Callable[[], None]) -> None:
         pause = _PAUSE
         while not self.stopped:
             before = self.moved.taken

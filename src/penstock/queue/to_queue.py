@@ -60,11 +60,7 @@ class TopicToQueue:
 
     def run(self, follow: bool = False) -> Moved:
         """Until the group has read what was there at the start; follow: on and on, also while a broker is away."""
-        if follow:
-            self._runner.keep_on(lambda: self._work(follow=True))
-        else:
-            self._work(follow=False)
-        return self.moved
+        return self._runner.run(self._work, follow)
 
     def _work(self, follow: bool) -> None:
         with GroupConsumer(self._log, self.group, self._topic, settings=self._settings) as consumer:

@@ -61,11 +61,7 @@ class QueueToTopic:
 
     def run(self, follow: bool = False) -> Moved:
         """Until nothing is ready; follow: on and on, also while a broker is away."""
-        if follow:
-            self._runner.keep_on(lambda: self._work(follow=True))
-        else:
-            self._work(follow=False)
-        return self.moved
+        return self._runner.run(self._work, follow)
 
     def _work(self, follow: bool) -> None:
         self._begin()
