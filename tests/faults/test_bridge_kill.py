@@ -1,6 +1,5 @@
 """G24: bridges lose nothing, whoever is killed: into a topic each message comes once, into a queue at least once."""
 
-import os
 import random
 import secrets
 import subprocess
@@ -14,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from faults.seeds import SEED
 from penstock.errors import NotFound
 from penstock.log.consumer import records
 from penstock.log.file import FileLog
@@ -29,7 +29,6 @@ from waiting import until
 
 pytestmark = pytest.mark.faults
 SCRIPT = Path(__file__).with_name("bridge_child.py")
-SEED = int(os.environ.get("PENSTOCK_SEED", "1"))
 
 
 class Bridge:

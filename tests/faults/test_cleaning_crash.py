@@ -8,32 +8,22 @@ from pathlib import Path
 import pytest
 
 from faults.cleaning_script import Script, check_disk, crashes, reopened
+from faults.seeds import SEED, disks
 from penstock.errors import DiskFull, StorageError
 from penstock.storage.faulty import Failure, FaultyStorage, Operation
 from penstock.storage.local import LocalAppender, LocalStorage
 from penstock.storage.memory import MemoryStorage
 
 pytestmark = pytest.mark.faults
-SEED = int(os.environ.get("PENSTOCK_SEED", "1"))
 
 
 def test_a_power_loss_at_any_step_of_a_cleaning_loses_nothing_that_must_stay() -> None:
-    looked, seed = 0, SEED
-    while looked < 400:
-        print(f"PENSTOCK_SEED={seed}")
-        looked += crashes(seed, share=0.2, appends=12)
-        seed += 1
-    assert looked >= 400
+    assert disks(400, lambda seed: crashes(seed, share=0.2, appends=12)) >= 400
 
 
 @pytest.mark.long
 def test_power_losses_at_every_step_of_many_cleanings_lose_nothing() -> None:
-    looked, seed = 0, SEED
-    while looked < 50_000:
-        print(f"PENSTOCK_SEED={seed}")
-        looked += crashes(seed)
-        seed += 1
-    assert looked >= 50_000
+    assert disks(50_000, crashes) >= 50_000
 
 
 def test_a_second_power_loss_while_the_next_cleaning_tidies_up_loses_nothing() -> None:

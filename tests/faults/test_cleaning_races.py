@@ -1,6 +1,5 @@
 """Readers, writers and several cleaners at once: a reader gets its rows or is told that they are gone, never wrong ones."""
 
-import os
 import random
 import threading
 import traceback
@@ -10,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from faults.cleaning_model import NOW, SCHEMA, SECOND, Row, batch
+from faults.seeds import SEED
 from penstock.core.time import NEVER, FixedClock
 from penstock.errors import OffsetGone
 from penstock.log.file import FileLog
@@ -18,7 +18,6 @@ from penstock.log.topic import FileTopic
 from penstock.storage.local import LocalStorage
 
 pytestmark = pytest.mark.faults
-SEED = int(os.environ.get("PENSTOCK_SEED", "1"))
 KEYS = 20
 
 

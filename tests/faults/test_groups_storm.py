@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from faults.group_ledger import Members, storm
+from faults.seeds import SEED
 from waiting import until
 
 pytestmark = pytest.mark.faults
-SEED = int(os.environ.get("PENSTOCK_SEED", "1"))
 
 
 @contextmanager

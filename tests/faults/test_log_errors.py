@@ -1,18 +1,17 @@
 """The disk fails at the Nth call: nothing acknowledged is lost, nothing refused is stored, and writing goes on afterwards."""
 
-import os
 import random
 
 import pytest
 
 from faults.log_ledger import SPEC, Ledger, Script, check_image, open_log, rows_of
+from faults.seeds import SEED
 from penstock.errors import DiskFull, StorageError
 from penstock.log.listing import look
 from penstock.log.port import Sender
 from penstock.storage.faulty import Failure, FaultyStorage, Kind, Operation
 
 pytestmark = pytest.mark.faults
-SEED = int(os.environ.get("PENSTOCK_SEED", "1"))
 OPERATIONS: tuple[Operation, ...] = ("open", "write", "sync", "truncate", "publish", "remove")
 
 

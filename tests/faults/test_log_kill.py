@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from faults.seeds import SEED
 from penstock.log.file import FileLog
 from penstock.log.port import TopicSpec
 from penstock.storage.local import LocalStorage
 
 pytestmark = pytest.mark.faults
-SEED = int(os.environ.get("PENSTOCK_SEED", "1"))
 SCRIPT = Path(__file__).with_name("log_writer.py")
 
 

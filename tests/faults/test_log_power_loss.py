@@ -1,39 +1,28 @@
 """Power loss: what was acknowledged is there, whatever became of the bytes that were not synced."""
 
-import os
 import random
 
 import pyarrow as pa
 import pytest
 
 from faults.log_ledger import Script, check_image, open_log, power_losses, reopened, rows_of
+from faults.seeds import SEED, disks
 from penstock.errors import Damaged
 from penstock.log.port import TopicSpec
 from penstock.storage.faulty import FaultyStorage
 from penstock.storage.memory import MemoryStorage
 
 pytestmark = pytest.mark.faults
-SEED = int(os.environ.get("PENSTOCK_SEED", "1"))
 
 
 def test_no_acknowledged_record_is_lost_in_two_thousand_disks() -> None:
     """G: an acknowledged record survives a power loss."""
-    looked, seed = 0, SEED
-    while looked < 2_000:
-        print(f"PENSTOCK_SEED={seed}")
-        looked += power_losses(seed)
-        seed += 1
-    assert looked >= 2_000
+    assert disks(2_000, power_losses) >= 2_000
 
 
 @pytest.mark.long
 def test_no_acknowledged_record_is_lost_in_fifty_thousand_disks() -> None:
-    looked, seed = 0, SEED
-    while looked < 50_000:
-        print(f"PENSTOCK_SEED={seed}")
-        looked += power_losses(seed, steps=20)
-        seed += 1
-    assert looked >= 50_000
+    assert disks(50_000, lambda seed: power_losses(seed, steps=20)) >= 50_000
 
 
 def test_a_second_power_loss_while_the_first_is_repaired_loses_nothing() -> None:

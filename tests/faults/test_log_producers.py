@@ -11,6 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from faults.seeds import SEED
 from penstock.errors import SequenceGap
 from penstock.log.consumer import records
 from penstock.log.file import FileLog
@@ -20,7 +21,6 @@ from penstock.storage.local import LocalStorage
 from waiting import until
 
 pytestmark = pytest.mark.faults
-SEED = int(os.environ.get("PENSTOCK_SEED", "1"))
 SCRIPT = Path(__file__).with_name("log_zombie.py")
 REQUESTS, IN_FLIGHT = 1000, 12
 

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+from faults.seeds import SEED
 from penstock.log.file import FileLog
 from penstock.queue.log_queue import LogQueue
 from penstock.queue.on_log import LogQueues
@@ -26,7 +27,6 @@ from penstock.storage.local import LocalStorage
 pytestmark = pytest.mark.faults
 SCRIPT = Path(__file__).with_name("queue_workers.py")
 LEASE = 0.4
-SEED = int(os.environ.get("PENSTOCK_SEED", "1"))
 
 
 @dataclass

@@ -1,18 +1,17 @@
 """G22: what a queue on the log took is lent until it is acknowledged, and not after, whatever becomes of the disk."""
 
-import os
 import random
 
 import pytest
 
 from faults.queue_ledger import Script, check, failing, power_losses
+from faults.seeds import SEED, disks
 from penstock.errors import Damaged
 from penstock.queue import ledger
 from penstock.storage.faulty import Failure, FaultyStorage, Kind, Operation
 from penstock.storage.memory import MemoryStorage
 
 pytestmark = pytest.mark.faults
-SEED = int(os.environ.get("PENSTOCK_SEED", "1"))
 
 
 @pytest.fixture(autouse=True)
@@ -21,22 +20,12 @@ def _short_journals(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_no_message_is_lost_or_doubled_in_a_thousand_disks() -> None:
-    looked, seed = 0, SEED
-    while looked < 1_000:
-        print(f"PENSTOCK_SEED={seed}")
-        looked += power_losses(seed)
-        seed += 1
-    assert looked >= 1_000
+    assert disks(1_000, power_losses) >= 1_000
 
 
 @pytest.mark.long
 def test_no_message_is_lost_or_doubled_in_thirty_thousand_disks() -> None:
-    looked, seed = 0, SEED
-    while looked < 30_000:
-        print(f"PENSTOCK_SEED={seed}")
-        looked += power_losses(seed, steps=60)
-        seed += 1
-    assert looked >= 30_000
+    assert disks(30_000, lambda seed: power_losses(seed, steps=60)) >= 30_000
 
 
 @pytest.mark.parametrize("operation", ["write", "sync", "publish", "truncate", "open"])

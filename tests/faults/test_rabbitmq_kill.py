@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from faults.seeds import SEED
 from penstock.queue.dead import dead_letter
 from penstock.queue.port import Consumer, Message, QueuePort, QueueSpec, Settlement
 from penstock.queue.rabbitmq.queues import RabbitQueues
@@ -22,7 +23,6 @@ from waiting import until
 
 pytestmark = pytest.mark.faults
 SCRIPT = Path(__file__).with_name("rabbit_workers.py")
-SEED = int(os.environ.get("PENSTOCK_SEED", "1"))
 TRIES = 4
 
 
