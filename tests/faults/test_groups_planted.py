@@ -4,10 +4,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
-from hypothesis import Phase, settings
-from hypothesis.stateful import run_state_machine_as_test
 
 from faults.groups_machine import GroupMachine
+from faults.planted import WallLeases, caught_by
 from penstock.core.time import FixedClock
 from penstock.errors import PenstockError
 from penstock.log.groups import rules
@@ -18,15 +17,10 @@ from penstock.log.groups.rules import State
 
 pytestmark = pytest.mark.faults
 Patch = pytest.MonkeyPatch
-QUICK = settings(stateful_step_count=30, phases=[Phase.generate], database=None, derandomize=True)
 
 
 def caught(machine: type[GroupMachine] = GroupMachine, examples: int = 1000) -> bool:
-    try:
-        run_state_machine_as_test(machine, settings=settings(QUICK, max_examples=examples))
-    except (AssertionError, PenstockError, KeyError, ExceptionGroup):
-        return True
-    return False
+    return caught_by(machine, examples, steps=30)
 
 
 def test_the_rules_without_a_planted_bug_pass() -> None:
@@ -36,16 +30,6 @@ def test_the_rules_without_a_planted_bug_pass() -> None:
 def test_a_lease_that_never_runs_out_is_caught(monkeypatch: Patch) -> None:
     monkeypatch.setattr(rules, "sweep", lambda state, now: None)
     assert caught()
-
-
-class WallLeases(ManualClock):
-    """The clock that somebody sets, taken for the one that nobody does."""
-
-    def __init__(self, wall: FixedClock, even: ManualClock) -> None:
-        self.wall, self.even, self.start = wall, even, wall.now()
-
-    def beat(self) -> Beat:
-        return Beat("boot", self.even.at + self.wall.now() - self.start)
 
 
 class MachineByTheWall(GroupMachine):

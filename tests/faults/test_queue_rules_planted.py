@@ -3,14 +3,11 @@
 from collections.abc import Iterable, Iterator, Sequence
 
 import pytest
-from hypothesis import Phase, settings
-from hypothesis.stateful import run_state_machine_as_test
 
+from faults.planted import WallLeases, caught_by
 from faults.queue_brokers import Broker
 from faults.queue_machine import QueueMachine
-from penstock.core.time import FixedClock
-from penstock.errors import PenstockError
-from penstock.log.groups.leases import Beat, ManualClock
+from penstock.log.groups.leases import ManualClock
 from penstock.queue import book, desk, memory
 from penstock.queue.book import LENT, READY, Book, Item, Now
 from penstock.queue.memory import MemoryQueue, MemoryQueues
@@ -18,15 +15,10 @@ from penstock.queue.port import Consumer, Message, QueueSpec, QueuesPort
 
 pytestmark = pytest.mark.faults
 Patch = pytest.MonkeyPatch
-QUICK = settings(stateful_step_count=40, phases=[Phase.generate], database=None, derandomize=True)
 
 
 def caught(machine: type[QueueMachine] = QueueMachine, examples: int = 2_000) -> bool:
-    try:
-        run_state_machine_as_test(machine, settings=settings(QUICK, max_examples=examples))
-    except (AssertionError, PenstockError, KeyError, ExceptionGroup):
-        return True
-    return False
+    return caught_by(machine, examples, steps=40)
 
 
 def test_the_rules_without_a_planted_bug_pass() -> None:
@@ -75,19 +67,9 @@ def test_a_lease_that_still_runs_out_when_it_was_extended_is_caught(monkeypatch:
     assert caught()
 
 
-class WallLeases(ManualClock):
-    """The clock that somebody sets, taken for the one that nobody does."""
-
-    def __init__(self, wall: FixedClock) -> None:
-        self.wall, self.start = wall, wall.now()
-
-    def beat(self) -> Beat:
-        return Beat("boot", 1_000_000 + self.wall.now() - self.start)
-
-
 class BrokerByTheWall(Broker):
     def open(self) -> QueuesPort:
-        return MemoryQueues(self.wall, WallLeases(self.wall))
+        return MemoryQueues(self.wall, WallLeases(self.wall, ManualClock()))
 
 
 class MachineByTheWall(QueueMachine):
