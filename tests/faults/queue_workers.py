@@ -1,11 +1,12 @@
-"""Consumers of a queue as processes that are killed; run by the tests of queues: HOME QUEUE, and a line on standard input for each.
+"""Consumers of a queue as processes that are killed; run by `queue_crew`: WHERE QUEUE PREFETCH, a line on standard input for each.
 
-A consumer takes messages, works for a moment, and acknowledges. Said on standard output, times in microseconds (monotonic):
+WHERE: the URL of a RabbitMQ, or the directory of a log. A consumer takes messages, works for a moment, and acknowledges. Said on
+standard output, times in microseconds (monotonic):
     pid PID
-    got PID RECEIPT ID BEGAN ENDED   a message was lent by a call that began and ended then
-    try PID RECEIPT ID AT            it is about to be acknowledged
-    ack PID RECEIPT ID               it is
-    lost PID RECEIPT ID              its lease had run out
+    got PID RECEIPT ID ATTEMPT BEGAN ENDED   a message was lent by a call that began and ended then
+    try PID RECEIPT ID AT                    it is about to be acknowledged
+    ack PID RECEIPT ID                       it is
+    lost PID RECEIPT ID                      its lease had run out
 """
 
 import os
@@ -17,7 +18,9 @@ import pyarrow as pa
 
 from penstock.log.file import FileLog
 from penstock.queue.on_log import LogQueues
-from penstock.queue.port import Consumer, Settlement
+from penstock.queue.port import Consumer, QueuesPort, Settlement
+from penstock.queue.rabbitmq.library import library
+from penstock.queue.rabbitmq.queues import RabbitQueues
 from penstock.storage.local import LocalStorage
 
 
@@ -29,15 +32,19 @@ def micros() -> int:
     return time.monotonic_ns() // 1000
 
 
-def consume(home: str, name: str) -> None:
+def opened(where: str) -> QueuesPort:
+    return RabbitQueues(where) if where.startswith("amqp://") else LogQueues(FileLog(LocalStorage(where)))
+
+
+def consume(where: str, name: str, prefetch: int) -> None:
     pid, rng = os.getpid(), random.Random(os.getpid())
-    queue = LogQueues(FileLog(LocalStorage(home))).queue(name)
-    consumer = Consumer(f"c{pid}", prefetch=4)
+    queue = opened(where).queue(name)
+    consumer = Consumer(f"c{pid}", prefetch=prefetch)
     while True:
         began = micros()
-        deliveries, ended = queue.receive(consumer, rng.randint(1, 3)), micros()
+        deliveries, ended = queue.receive(consumer, rng.randint(1, prefetch * 3 // 4)), micros()
         for delivery in deliveries:
-            say("got", pid, delivery.receipt, delivery.message.id, began, ended)
+            say("got", pid, delivery.receipt, delivery.message.id, delivery.attempt, began, ended)
         for delivery in deliveries:
             words = (pid, delivery.receipt, delivery.message.id)
             time.sleep(rng.random() * 0.004)
@@ -46,13 +53,14 @@ def consume(home: str, name: str) -> None:
 
 
 def main() -> None:
-    home, name = sys.argv[1:]
+    where, name, prefetch = sys.argv[1:]
     pa.array([b""])  # imports what it needs, once for all
+    library()
     for _ in sys.stdin:
         child = os.fork()
         if not child:
             try:
-                consume(home, name)
+                consume(where, name, int(prefetch))
             finally:
                 os._exit(1)
         say("pid", child)

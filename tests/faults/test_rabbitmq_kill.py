@@ -1,19 +1,12 @@
 """G23: every message that a RabbitMQ confirmed is acknowledged or stands in the dead letters, whichever consumer is killed."""
 
-import os
 import random
 import secrets
-import signal
-import subprocess
-import sys
-import threading
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from pathlib import Path
 
 import pytest
 
+from faults.queue_crew import crew
 from faults.seeds import SEED
 from penstock.queue.dead import dead_letter
 from penstock.queue.port import Consumer, Message, QueuePort, QueueSpec, Settlement
@@ -22,54 +15,7 @@ from penstock.testing.rabbitmq_server import RabbitServer
 from waiting import until
 
 pytestmark = pytest.mark.faults
-SCRIPT = Path(__file__).with_name("rabbit_workers.py")
 TRIES = 4
-
-
-class Crew:
-    """Consumers that are started and killed, and all that they said."""
-
-    def __init__(self, process: "subprocess.Popen[str]") -> None:
-        self.process, self.alive, self.killed = process, list[int](), 0
-        self.lines: list[list[str]] = []
-
-    def listen(self) -> None:
-        assert self.process.stdout
-        for line in self.process.stdout:
-            self.lines.append(line.split())
-            if self.lines[-1][0] == "pid":
-                self.alive.append(int(self.lines[-1][1]))
-
-    def start(self) -> None:
-        assert self.process.stdin
-        print("another", file=self.process.stdin, flush=True)
-
-    def kill(self, pid: int) -> None:
-        self.alive.remove(pid)
-        os.kill(pid, signal.SIGKILL)
-        self.killed += 1
-
-    def said(self, word: str) -> list[list[str]]:
-        return [words[1:] for words in list(self.lines) if words[0] == word]
-
-
-@contextmanager
-def crew(url: str) -> Iterator[Crew]:
-    """Ends every consumer, whatever happens."""
-    command = [sys.executable, str(SCRIPT), url, "q"]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        found = Crew(process)
-        listener = threading.Thread(target=found.listen)
-        listener.start()
-        try:
-            yield found
-        finally:
-            for pid in found.alive:
-                with suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-            process.kill()
-            process.wait()
-            listener.join(30)
 
 
 def drained(queue: QueuePort, tries: int) -> Counter[str]:
@@ -88,7 +34,7 @@ def storm(server: RabbitServer, kills: int) -> None:
     rng, url = random.Random(SEED), f"{server.url}?prefix=t{secrets.token_hex(4)}."
     with RabbitQueues(url) as queues:
         queue, sent = queues.create(QueueSpec("q", tries=TRIES)), 0
-        with crew(url) as found:
+        with crew(url, prefetch=8) as found:
             for _ in range(3):
                 found.start()
             while found.killed < kills:
@@ -100,8 +46,8 @@ def storm(server: RabbitServer, kills: int) -> None:
                 found.kill(rng.choice(found.alive))
                 found.start()
                 assert until(lambda: len(found.alive) >= 3, 60)
-        acked = Counter(id for _, id in found.said("ack"))
-        tried = {id for _, id in found.said("try")}
+        acked = Counter(id for _, _, id in found.said("ack"))
+        tried = {id for _, _, id, _ in found.said("try")}
         left, dead = drained(queue, TRIES), drained(queues.queue("q.dead"), TRIES)
         for name in queues.names():
             queues.delete(name)
@@ -110,7 +56,7 @@ def storm(server: RabbitServer, kills: int) -> None:
     missing = {f"m{number}" for number in range(sent)} - there.keys()  # acknowledged by one that was killed before it said so
     assert missing <= tried
     assert len(missing) <= found.killed
-    assert any(int(attempt) > 1 for _, _, attempt in found.said("got")), "the kills showed nothing"
+    assert any(int(attempt) > 1 for _, _, _, attempt, *_ in found.said("got")), "the kills showed nothing"
 
 
 def test_no_message_is_lost_or_done_twice_although_consumers_are_killed(rabbitmq_server: RabbitServer) -> None:
