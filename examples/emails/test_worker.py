@@ -1,6 +1,5 @@
 """The good emails all get through, the poison one ends among the dead letters once; also when the worker is killed in between."""
 
-import json
 import re
 import runpy
 import shlex
@@ -16,7 +15,6 @@ from penstock import Queue
 from penstock.cli.main import run
 
 HERE = Path(__file__).parent
-EMAILS = [json.loads(line) for line in (HERE / "emails.jsonl").read_text().splitlines()]
 GOOD = ["e1", "e2", "e4", "e6"]
 KILLED_AT = """
 import os, runpy, signal

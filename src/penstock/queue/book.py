@@ -273,10 +273,6 @@ class Book:
         self._leases.clear()
         self._leased = 0
 
-    def next_change(self) -> tuple[int | None, int | None]:
-        """When there may be more to lend although nothing comes: by the wall's clock, and by that of leases."""
-        return (self._resting[0][0] if self._resting else None), (self._leases[0][0] if self._leases else None)
-
     def put_down(self, items: Iterable[Item]) -> None:
         """Items that know already where they are: those of a book that was kept elsewhere, in the order they came."""
         for item in items:

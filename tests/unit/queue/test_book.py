@@ -74,13 +74,6 @@ def test_a_machine_that_starts_anew_frees_everything() -> None:
     assert book.of_receipts(["2-1"], now(boot="another")) == [None]
 
 
-def test_the_next_change_is_the_first_of_each_clock() -> None:
-    book = filled(Item(1, 0, 0, due=70), Item(2, 0, 0, due=40), Item(3, 0, 0))
-    assert book.next_change() == (40, None)
-    book.take("anna", 1, 90)
-    assert book.next_change() == (40, 90)
-
-
 def test_what_has_to_leave_takes_no_room_and_comes_back_to_nobody() -> None:
     book = filled(*plain(3))
     book.set_aside(book.items[2], "why")
