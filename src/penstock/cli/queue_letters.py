@@ -86,8 +86,13 @@ def _row(letter: Letter) -> dict[str, Any]:
         "headers": list(_headers(letter).items()),
         "body": readable(letter.body),
         "died_in": letter.dead.queue if letter.dead else None,
-        "reason": letter.dead.reason.splitlines()[0] if letter.dead and letter.dead.reason else None,
+        "reason": first_reason(letter),
     }
+
+
+def first_reason(letter: Letter) -> str | None:
+    """The first line of why it is dead."""
+    return letter.dead.reason.splitlines()[0] if letter.dead and letter.dead.reason else None
 
 
 def condition(where: str | None) -> Callable[[Letter], bool] | None:

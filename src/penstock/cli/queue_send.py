@@ -69,7 +69,7 @@ def send_words(queue: Queue, words: Sequence[str], order: Order) -> int:
         raise BadInput(f"a message cannot be sent: {wrong.what}", "nothing was sent", hint=wrong.hint) from None
     ids = queue.port.send(messages, seconds(order.wait, "--wait"))
     for id in ids:
-        click.echo(id if id is not None else "", nl=True)
+        click.echo(id or "")
     _close(queue, Outcome(len([id for id in ids if id]), ids.count(None)))
     return 0
 

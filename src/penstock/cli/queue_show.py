@@ -9,6 +9,7 @@ from penstock.cli.output import kind_of, print_table, safe
 from penstock.cli.queue_at import opened, opened_queues
 from penstock.core.time import SystemClock, duration_text
 from penstock.queue.port import Binding, Limit, QueueSpec, QueueState
+from penstock.queue.refusals import most
 
 COUNTS = ("sent", "acked", "lent again", "dead", "dropped", "refused", "purged")
 _NUMBERS = [("ready", pa.int64()), ("delayed", pa.int64()), ("lent", pa.int64()), ("oldest_seconds", pa.float64())]
@@ -92,12 +93,7 @@ def _settings(spec: QueueSpec) -> str:
 
 
 def limit_text(limit: Limit) -> str:
-    most = [
-        f"{limit.messages:,} messages" if limit.messages is not None else "",
-        f"{limit.bytes:,} bytes" if limit.bytes is not None else "",
-    ]
-    said = " and ".join(part for part in most if part)
-    return f"{limit.policy} beyond {said}" if said else limit.policy
+    return f"{limit.policy} beyond {most(limit)}" if most(limit) else limit.policy
 
 
 def _rounded(seconds: float | None) -> float | None:

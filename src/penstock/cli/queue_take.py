@@ -10,7 +10,7 @@ import click
 import pyarrow as pa
 
 from penstock.cli.output import print_table
-from penstock.cli.queue_letters import print_letters
+from penstock.cli.queue_letters import first_reason, print_letters
 from penstock.cli.topic_produce import INTERRUPTED, Interrupt
 from penstock.cli.topic_rows import readable
 from penstock.core.time import duration
@@ -84,7 +84,8 @@ def _batches(consumer: QueueConsumer, order: Taking, interrupt: Interrupt) -> It
 def _settle(consumer: QueueConsumer, messages: Sequence[Received], order: Taking) -> None:
     if order.fate == "ack":
         consumer.ack(messages)
-    for message in messages if order.fate != "ack" else ():
+        return
+    for message in messages:
         if order.fate == "nack":
             message.nack(order.delay, order.reason)
         else:
@@ -100,7 +101,7 @@ def print_moved(moved: Moved, name: str, dry_run: bool, output: str | None) -> N
                 "to": change.to,
                 "body": readable(change.letter.body),
                 "sent_as": readable(change.after.body) if change.after.body != change.letter.body else None,
-                "reason": change.letter.dead.reason.splitlines()[0] if change.letter.dead and change.letter.dead.reason else None,
+                "reason": first_reason(change.letter),
             }
             for change in moved.changes
         ]

@@ -8,14 +8,16 @@ from penstock.queue.port import Limit, Message, QueueSpec
 
 def full(spec: QueueSpec, waited: float) -> Full:
     return Full(
-        f"queue {spec.name} is full: {_words(spec.limit)}",
+        f"queue {spec.name} is full: it holds at most {most(spec.limit)}",
         f"waited {waited:g} seconds for room; nothing of this was sent",
         hint="add consumers, wait longer (wait=), or choose another policy for the queue",
     )
 
 
 def too_large(spec: QueueSpec) -> BadInput:
-    return BadInput(f"so much never fits into queue {spec.name}: {_words(spec.limit)}", hint="send it in smaller parts")
+    return BadInput(
+        f"so much never fits into queue {spec.name}: it holds at most {most(spec.limit)}", hint="send it in smaller parts"
+    )
 
 
 def unroutable(message: Message, source: str) -> Unroutable:
@@ -44,9 +46,10 @@ def lease_lost(queue: str, ids: Sequence[str], count: int) -> LeaseLost:
     )
 
 
-def _words(limit: Limit) -> str:
+def most(limit: Limit) -> str:
+    """As much as there may be; empty if there is no limit."""
     parts = [
         f"{limit.messages:,} messages" if limit.messages is not None else "",
         f"{limit.bytes:,} bytes" if limit.bytes is not None else "",
     ]
-    return f"it holds at most {' and '.join(part for part in parts if part)}"
+    return " and ".join(part for part in parts if part)

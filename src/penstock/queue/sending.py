@@ -7,10 +7,10 @@ from penstock.queue.port import Message
 MESSAGES, BYTES = 1_000, 4 << 20
 
 
-def batches(messages: Iterable[Message]) -> Iterator[list[Message]]:
+def batches(messages: Iterable[Message], most: int = MESSAGES, most_bytes: int = BYTES) -> Iterator[list[Message]]:
     batch, size = list[Message](), 0
     for message in messages:
-        if batch and (len(batch) >= MESSAGES or size + len(message.body) > BYTES):
+        if batch and (len(batch) >= most or size + len(message.body) > most_bytes):
             yield batch
             batch, size = [], 0
         batch.append(message)

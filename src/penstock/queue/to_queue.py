@@ -18,7 +18,7 @@ from penstock.log.text import json_objects
 from penstock.queue.bridge import Moved, Report, Runner
 from penstock.queue.port import Message, QueuePort, QueueSpec
 from penstock.queue.records import HEADER
-from penstock.queue.sending import BYTES
+from penstock.queue.sending import BYTES, batches
 
 BATCH = 1_000
 _ROOM = 0.5  # seconds to wait for room before Ctrl-C is looked for
@@ -45,6 +45,7 @@ class TopicToQueue:
         self.name = check_name(name or f"{topic}-to-{queue.spec.name}", "bridge")
         self.group = f"bridge.{self.name}"
         self._log, self._topic, self._queue, self._runner = log, topic, queue, Runner(report)
+        self._bytes = min(BYTES, queue.spec.limit.bytes or BYTES)
         self._settings = GroupSettings(lease=lease, max_rows=_fitting(queue.spec, batch))
         self._consumer: GroupConsumer | None = None
 
@@ -68,7 +69,7 @@ class TopicToQueue:
             if self._runner.stopped:
                 return
             for batch in consumer.batches(follow):
-                for messages in _cut(self._queue.spec, self._messages(consumer.topic.spec, batch)):
+                for messages in batches(self._messages(consumer.topic.spec, batch), self._settings.max_rows, self._bytes):
                     if not self._send(messages):
                         return  # what was not sent is not committed
                 self._runner.tell()
@@ -121,17 +122,3 @@ def _fitting(spec: QueueSpec, batch: int) -> int:
         raise BadInput("a bridge takes one record or more at a time")
     pushes = spec.limit.policy == "push-back" and spec.limit.messages is not None
     return min(batch, spec.limit.messages or batch) if pushes else batch
-
-
-def _cut(spec: QueueSpec, messages: Iterator[Message]) -> Iterator[list[Message]]:
-    """Parts that a queue can take at once."""
-    most = min(BYTES, spec.limit.bytes or BYTES)
-    part, size = list[Message](), 0
-    for message in messages:
-        if part and size + len(message.body) > most:
-            yield part
-            part, size = [], 0
-        part.append(message)
-        size += len(message.body)
-    if part:
-        yield part
