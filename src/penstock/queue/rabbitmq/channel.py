@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from penstock.errors import LogError
 from penstock.queue.rabbitmq.library import library, words
 
-NOT_FOUND, REFUSED, LOCKED, DIFFERENT = 404, 403, 405, 406  # codes of the broker
+NOT_FOUND, LOCKED, DIFFERENT = 404, 405, 406  # codes of the broker
 
 
 class Lost(LogError):
