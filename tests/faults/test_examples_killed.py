@@ -40,7 +40,7 @@ def commands(example: Path) -> list[list[str]]:
     return [shlex.split(line.removeprefix("$ penstock ")) for line in block[1].splitlines() if line.startswith("$ penstock ")]
 
 
-@pytest.mark.parametrize("name", ASKED)
+@pytest.mark.parametrize("name", [*ASKED[:2], *(pytest.param(name, marks=pytest.mark.long) for name in ASKED[2:])])
 def test_a_killed_example_comes_to_what_duckdb_says(
     name: str, killer: "subprocess.Popen[str]", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -21,7 +21,7 @@ from penstock.testing.kafka_broker import KafkaBroker
 pytestmark = pytest.mark.faults
 __all__ = ["killer"]
 
-QUICK = ("after_decide", "topic.appended")
+QUICK = ("topic.appended",)
 TIME_OUT = 2  # seconds after which the broker gives up a transaction
 
 

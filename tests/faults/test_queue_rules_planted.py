@@ -28,6 +28,7 @@ def test_the_rules_without_a_planted_bug_pass() -> None:
 # Leases
 
 
+@pytest.mark.long
 def test_an_ack_of_somebody_who_lost_the_message_is_caught(monkeypatch: Patch) -> None:
     def unchecked(self: Book, receipt: str, now: Now) -> Item | None:
         item = self.items.get(int(receipt.split("-")[0]))
@@ -48,17 +49,20 @@ def test_an_ack_of_what_was_given_back_is_caught(monkeypatch: Patch) -> None:
     assert caught()
 
 
+@pytest.mark.long
 def test_a_lease_that_never_runs_out_is_caught(monkeypatch: Patch) -> None:
     real = Book.wake
     monkeypatch.setattr(Book, "wake", lambda self, now: real(self, now._replace(beat=0)))
     assert caught()
 
 
+@pytest.mark.long
 def test_an_extension_that_is_forgotten_is_caught(monkeypatch: Patch) -> None:
     monkeypatch.setattr(Book, "extend", lambda self, item, until: None)
     assert caught()
 
 
+@pytest.mark.long
 def test_a_lease_that_still_runs_out_when_it_was_extended_is_caught(monkeypatch: Patch) -> None:
     def by_token(items: Iterable[Item], token: int, until: int) -> list[Item]:
         return [item for item in items if item.where == LENT and item.token == token]
@@ -76,10 +80,12 @@ class MachineByTheWall(QueueMachine):
     broker = BrokerByTheWall
 
 
+@pytest.mark.long
 def test_a_lease_that_runs_by_the_wall_is_caught() -> None:
     assert caught(MachineByTheWall)
 
 
+@pytest.mark.long
 def test_a_prefetch_that_is_not_kept_is_caught(monkeypatch: Patch) -> None:
     real = desk.lend
 
@@ -93,6 +99,7 @@ def test_a_prefetch_that_is_not_kept_is_caught(monkeypatch: Patch) -> None:
 # Order
 
 
+@pytest.mark.long
 def test_a_message_that_comes_back_at_the_end_is_caught(monkeypatch: Patch) -> None:
     real = Book.give_back
 
@@ -117,6 +124,7 @@ def test_a_key_that_is_lent_twice_is_caught(monkeypatch: Patch) -> None:
     assert caught()
 
 
+@pytest.mark.long
 def test_a_key_that_stops_at_a_dead_letter_is_caught(monkeypatch: Patch) -> None:
     real = Book._unblock
 
@@ -129,6 +137,7 @@ def test_a_key_that_stops_at_a_dead_letter_is_caught(monkeypatch: Patch) -> None
     assert caught()
 
 
+@pytest.mark.long
 def test_a_priority_that_is_ignored_is_caught(monkeypatch: Patch) -> None:
     real = Book._come_forward
 
@@ -140,6 +149,7 @@ def test_a_priority_that_is_ignored_is_caught(monkeypatch: Patch) -> None:
     assert caught()
 
 
+@pytest.mark.long
 def test_a_delay_that_is_ignored_is_caught(monkeypatch: Patch) -> None:
     real = Book._come_forward
 
@@ -154,12 +164,14 @@ def test_a_delay_that_is_ignored_is_caught(monkeypatch: Patch) -> None:
 # Dying
 
 
+@pytest.mark.long
 def test_one_try_too_many_is_caught(monkeypatch: Patch) -> None:
     real = Book.__init__
     monkeypatch.setattr(Book, "__init__", lambda self, ordered=False, tries=5: real(self, ordered, tries + 1))
     assert caught()
 
 
+@pytest.mark.long
 def test_an_expired_message_that_is_lent_is_caught(monkeypatch: Patch) -> None:
     real = Book.admit
 
@@ -172,6 +184,7 @@ def test_an_expired_message_that_is_lent_is_caught(monkeypatch: Patch) -> None:
     assert caught()
 
 
+@pytest.mark.long
 def test_a_message_that_expires_in_somebodys_hands_is_caught(monkeypatch: Patch) -> None:
     real = Book.wake
 
@@ -185,6 +198,7 @@ def test_a_message_that_expires_in_somebodys_hands_is_caught(monkeypatch: Patch)
     assert caught()
 
 
+@pytest.mark.long
 def test_a_dead_letter_without_its_reason_is_caught(monkeypatch: Patch) -> None:
     real = memory.as_dead_letter
     monkeypatch.setattr(memory, "as_dead_letter", lambda m, queue, origin, count, reason, at: real(m, queue, origin, count, "", at))
@@ -203,6 +217,7 @@ def test_a_dead_letter_that_is_lost_is_caught(monkeypatch: Patch) -> None:
     assert caught()
 
 
+@pytest.mark.long
 def test_a_delivery_that_nobody_began_with_and_that_counts_is_caught(monkeypatch: Patch) -> None:
     real = desk._back
     monkeypatch.setattr(desk, "_back", lambda book, item, due, reason, tried: real(book, item, due, reason, True))
@@ -212,11 +227,13 @@ def test_a_delivery_that_nobody_began_with_and_that_counts_is_caught(monkeypatch
 # Overload, purging, routes
 
 
+@pytest.mark.long
 def test_a_lent_message_that_makes_room_is_caught(monkeypatch: Patch) -> None:
     monkeypatch.setattr(Book, "oldest", lambda self: iter(list(self.items.values())))
     assert caught()
 
 
+@pytest.mark.long
 def test_a_purge_of_what_is_lent_is_caught(monkeypatch: Patch) -> None:
     real = Book.in_line
 
@@ -227,6 +244,7 @@ def test_a_purge_of_what_is_lent_is_caught(monkeypatch: Patch) -> None:
     assert caught()
 
 
+@pytest.mark.long
 def test_half_a_send_into_a_full_queue_is_caught(monkeypatch: Patch) -> None:
     def half(self: MemoryQueue, messages: Sequence[Message], waited: float) -> None:
         self.put([m for m in messages if self.takes(m)][:1], self.wake())
@@ -236,11 +254,13 @@ def test_half_a_send_into_a_full_queue_is_caught(monkeypatch: Patch) -> None:
     assert caught()
 
 
+@pytest.mark.long
 def test_what_is_dropped_at_the_door_and_not_told_is_caught(monkeypatch: Patch) -> None:
     monkeypatch.setattr(desk, "turn_away", lambda book, count: [])
     assert caught()
 
 
+@pytest.mark.long
 def test_a_message_that_goes_nowhere_without_a_word_is_caught(monkeypatch: Patch) -> None:
     real = MemoryQueues._parts
 
@@ -252,6 +272,7 @@ def test_a_message_that_goes_nowhere_without_a_word_is_caught(monkeypatch: Patch
     assert caught()
 
 
+@pytest.mark.long
 def test_a_queue_of_a_source_that_gets_the_part_of_another_is_caught(monkeypatch: Patch) -> None:
     real = MemoryQueue.takes
     monkeypatch.setattr(MemoryQueue, "takes", lambda self, m: real(self, m) or m.route == "b")

@@ -53,7 +53,7 @@ def shown(outcome: Outcome) -> dict[tuple[str | None, int], tuple[int, int | Non
     return {(key, t): val[:2] for t, key, val, _ in outcome.nodes["0/out"].rows}
 
 
-@pytest.mark.parametrize("every", [0, 1, 2, 5])
+@pytest.mark.parametrize("every", [0, 2, *(pytest.param(n, marks=pytest.mark.long) for n in (1, 5))])
 def test_with_enough_time_to_correct_every_window_is_that_of_a_batch_over_all_rows(every: int) -> None:
     late = 0
     for seed in range(FIRST, FIRST + 50):
@@ -69,7 +69,7 @@ def test_with_enough_time_to_correct_every_window_is_that_of_a_batch_over_all_ro
     assert late > 25, "cases without late rows show nothing"
 
 
-@pytest.mark.parametrize("overlap", [2, 3, 6])
+@pytest.mark.parametrize("overlap", [3, *(pytest.param(n, marks=pytest.mark.long) for n in (2, 6))])
 def test_a_hopping_window_is_the_sum_of_its_panes(overlap: int) -> None:
     windows = 0
     for seed in range(FIRST, FIRST + 50):

@@ -147,6 +147,7 @@ def test_python_executor_worker_and_driver_are_killed_in_the_middle_and_every_ro
     check(shop.home, shop.given)
 
 
+@pytest.mark.long
 def test_the_shop_of_the_demo_gives_on_kafka_and_a_cluster_what_it_gives_in_one_process(
     tmp_path: Path,
     cluster: SparkCluster,
