@@ -1,15 +1,9 @@
-"""Waiting in tests: for a condition, never for a time."""
+"""Waiting in tests, for long enough where nothing is said."""
 
-import threading
-import time
 from collections.abc import Callable
+
+from penstock.testing import waiting
 
 
 def until(holds: Callable[[], bool], seconds: float = 120) -> bool:
-    """Whether it came to hold before the deadline; looked at a hundred times a second."""
-    deadline, moment = time.monotonic() + seconds, threading.Event()
-    while time.monotonic() < deadline:
-        if holds():
-            return True
-        moment.wait(0.01)
-    return holds()
+    return waiting.until(holds, seconds)

@@ -308,6 +308,7 @@ def test_a_look_shows_the_first_messages_and_they_stay(queues: RabbitQueues) -> 
     for most in (2, 5):
         looked = queue.peek(most)
         assert [(d.message.id, d.receipt) for d in looked] == [(f"m-{n}", "") for n in range(most)]
+        assert queue.state().ready == 8  # at once
     assert [d.message.id for d in take(queue, 8)] == [f"m-{n}" for n in range(8)]
 
 

@@ -6,13 +6,12 @@ import secrets
 from collections.abc import Iterator
 
 import pytest
-from click.testing import CliRunner
 
 from penstock import Queue
-from penstock.cli.main import run
 from penstock.queue.letter import Received
 from penstock.queue.worker import Worked
 from penstock.testing.rabbitmq_server import RabbitServer
+from unit.cli.calling import Answer, calls_of
 from waiting import until
 
 
@@ -82,10 +81,10 @@ def test_it_works_in_an_event_loop(emails: Queue) -> None:
 def test_the_command_line_leads_there(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PENSTOCK_QUEUES", "")
 
-    def call(*words: str, given: str = "") -> tuple[int, str, str]:
-        with CliRunner().isolation(input=given) as streams:
-            code = run(["queue", *words, "--at", url])
-            return code, streams[0].getvalue().decode(), streams[1].getvalue().decode()
+    queue = calls_of("queue")
+
+    def call(*words: str, given: str = "") -> Answer:
+        return queue(*words, "--at", url, given=given)
 
     assert call("create", "emails", "--lease", "1 minute")[0] == 0
     assert "sent 3 messages to emails · 0 rejected" in call("send", "emails", given="1\n2\n3\n")[2]

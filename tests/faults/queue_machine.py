@@ -20,6 +20,7 @@ from penstock.errors import BadInput, Full, Unroutable
 from penstock.log.groups.leases import ManualClock
 from penstock.queue.dead import HEADER, dead_letter
 from penstock.queue.port import Binding, Consumer, Delivery, Limit, Message, QueuePort, QueueSpec, Settlement
+from waiting import until
 
 OWN, OTHER = "work", "audit"  # OTHER takes a part of what is sent to OWN
 WHO, ROUTES = st.sampled_from(["anna", "ben", "cleo"]), st.sampled_from(["a", "a.b", "a.b.c", "b"])
@@ -330,9 +331,7 @@ class QueueMachine(RuleBasedStateMachine):
         return model
 
     def until(self, holds: Callable[[], bool]) -> None:
-        deadline, pause = time.monotonic() + self.broker.patience, threading.Event()
-        while not holds() and time.monotonic() < deadline:
-            pause.wait(0.005)
+        until(holds, self.broker.patience)
 
     def teardown(self) -> None:
         if hasattr(self, "opened"):

@@ -1,18 +1,18 @@
 """Runs a bridge in the foreground: progress while it runs, a last line when it ends."""
 
 import sys
-import threading
 import time
 from dataclasses import dataclass, field
 from typing import Any
 
 import click
 
+from penstock.cli.log import found_or_made
 from penstock.cli.output import safe
 from penstock.cli.topic_produce import INTERRUPTED, Interrupt
-from penstock.errors import AlreadyThere, BadInput, NotFound
+from penstock.errors import BadInput
 from penstock.log.open import open_log
-from penstock.log.port import Log, Topic, TopicSpec
+from penstock.log.port import Log, TopicSpec
 from penstock.queue.bridge import Moved
 from penstock.queue.on_log import LogQueues
 from penstock.queue.port import QueuesPort
@@ -20,7 +20,6 @@ from penstock.queue.to_queue import TopicToQueue
 from penstock.queue.to_topic import QueueToTopic
 
 Bridge = QueueToTopic | TopicToQueue
-_LOOK = 0.1  # seconds after which Ctrl-C is noticed
 
 
 @dataclass(frozen=True)
@@ -56,7 +55,7 @@ def run_bridge(queues: QueuesPort, order: Order) -> int:
     """Runs it until it is done or Ctrl-C is pressed; the exit code."""
     screen, began = Screen(order.quiet), time.monotonic()
     bridge = _bridge(queues, open_log(), order, screen)
-    with Interrupt() as interrupt, _Watch(interrupt, bridge):
+    with Interrupt(bridge.stop) as interrupt:
         moved = bridge.run(order.follow)
     screen.end()
     click.echo(f"bridge {bridge.name}: {moved} in {time.monotonic() - began:.1f} s", err=True)
@@ -70,23 +69,12 @@ def _bridge(queues: QueuesPort, log: Log, order: Order, screen: "Screen") -> Bri
         raise BadInput(f"queue {queue} is topic {topic}, read as a queue: a bridge between them would never end")
     given = {name: value for name, value in order.options.items() if value is not None}
     if kind == "queue":
-        return QueueToTopic(found, _topic(log, topic), report=screen.report, **given)
+        return QueueToTopic(found, found_or_made(log, TopicSpec(topic)), report=screen.report, **given)
     if given.keys() & {"remember", "span"}:
         raise BadInput(
             "--remember and --span are for bridges into a topic", hint="consumers of the queue tell doubles by their ids"
         )
     return TopicToQueue(log, topic, found, report=screen.report, **given)
-
-
-def _topic(log: Log, name: str) -> Topic:
-    """The topic, made if it is not there."""
-    try:
-        return log.topic(name)
-    except NotFound:
-        try:
-            return log.create(TopicSpec(name))
-        except AlreadyThere:
-            return log.topic(name)
 
 
 class Screen:
@@ -108,25 +96,3 @@ class Screen:
     def end(self) -> None:
         if self._live:
             click.echo("\r\x1b[K", err=True, nl=False)
-
-
-class _Watch:
-    """Stops the bridge once Ctrl-C was pressed."""
-
-    def __init__(self, interrupt: Interrupt, bridge: Bridge) -> None:
-        self._interrupt, self._bridge = interrupt, bridge
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
-
-    def __enter__(self) -> None:
-        self._thread.start()
-
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        self._thread.join()
-
-    def _watch(self) -> None:
-        while not self._over.wait(_LOOK):
-            if self._interrupt.asked:
-                self._bridge.stop()
-                return

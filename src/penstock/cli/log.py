@@ -1,9 +1,12 @@
-"""The option --log, for every command that opens a log."""
+"""Logs and topics as commands open them: the option --log, and a topic that is made where it is missing."""
 
 import os
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import click
+
+if TYPE_CHECKING:
+    from penstock.log.port import Log, Topic, TopicSpec
 
 C = TypeVar("C", bound=click.Command)
 HELP = "The log, e.g. kafka://host:9092; the embedded one of the home by default. Also PENSTOCK_LOG."
@@ -27,3 +30,16 @@ def with_log(command: C) -> C:
     for each in command.commands.values() if isinstance(command, click.Group) else ():
         with_log(each)
     return command
+
+
+def found_or_made(log: "Log", spec: "TopicSpec") -> "Topic":
+    """The topic of this name; made with these settings only if it is not there."""
+    from penstock.errors import AlreadyThere, NotFound
+
+    try:
+        return log.topic(spec.name)
+    except NotFound:
+        try:
+            return log.create(spec)
+        except AlreadyThere:  # somebody else made it just now
+            return log.topic(spec.name)

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 
-from penstock.cli.log import with_log
+from penstock.cli.log import found_or_made, with_log
 from penstock.cli.topic_care import alter, clean, cleaning_options, cleaning_settings
 
 if TYPE_CHECKING:
@@ -266,17 +266,11 @@ def _spec(name: str, settings: dict[str, Any]) -> "TopicSpec":
 
 def _topic_to_write(name: str, settings: dict[str, Any], raw: bool) -> "Topic":
     """The topic, made with these settings if it is not there; BadInput if it is there with others."""
-    from penstock.errors import AlreadyThere, BadInput, NotFound
+    from penstock.errors import BadInput
     from penstock.log.open import open_log
 
-    log, spec = open_log(), _spec(name, settings)
-    try:
-        found = log.topic(name)
-    except NotFound:
-        try:
-            return log.create(spec)
-        except AlreadyThere:  # somebody else made it just now
-            found = log.topic(name)
+    spec = _spec(name, settings)
+    found = found_or_made(open_log(), spec)
     for word, value in settings.items():
         there, wanted = getattr(found.spec, word), getattr(spec, word)
         if value is not None and there != wanted:

@@ -66,8 +66,9 @@ class Outcome:
 class Interrupt:
     """Turns the first Ctrl-C (or SIGTERM) into a wish to stop, so that what was accepted is still written; a second one ends it."""
 
-    def __init__(self) -> None:
-        self.asked = False
+    def __init__(self, then: Callable[[], None] = lambda: None) -> None:
+        """then: called in the handler of the first one."""
+        self.asked, self._then = False, then
 
     def __enter__(self) -> "Interrupt":
         self._before = {number: signal.signal(number, self._ask) for number in (signal.SIGINT, signal.SIGTERM)}
@@ -81,6 +82,7 @@ class Interrupt:
         if self.asked:
             raise KeyboardInterrupt
         self.asked = True
+        self._then()
 
 
 def produce_batches(

@@ -4,7 +4,6 @@ QueueToTopic(queue, topic).run()          a message is acknowledged once the top
 TopicToQueue(log, "orders", queue).run()  an offset is committed once the queue has confirmed; a message may come twice
 """
 
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -14,6 +13,7 @@ from penstock.errors import Damaged, Fenced, LogError, OffsetGone, SequenceGap, 
 OFTEN = 0.5  # seconds between two reports
 _FINAL = (Damaged, Fenced, OffsetGone, SequenceGap, Unroutable)  # asking again does not help
 _PAUSE, _LONGEST = 0.1, 5.0  # seconds after a broker did not answer
+_LOOK = 0.1  # seconds after which it is noticed that it was stopped
 
 
 @dataclass
@@ -42,18 +42,16 @@ class Runner:
     def __init__(self, report: Report | None = None) -> None:
         self.moved = Moved()
         self._report, self._reported = report or (lambda moved, trouble: None), 0.0
-        self._stopped = threading.Event()
-
-    @property
-    def stopped(self) -> bool:
-        return self._stopped.is_set()
+        self.stopped = False
 
     def stop(self) -> None:
         """Ends it after the messages that it has in hand; from another thread or a signal handler."""
-        self._stopped.set()
+        self.stopped = True  # an Event has a lock, which whoever the signal interrupts may hold
 
     def wait(self, seconds: float) -> None:
-        self._stopped.wait(seconds)
+        deadline = time.monotonic() + seconds
+        while not self.stopped and (left := deadline - time.monotonic()) > 0:
+            time.sleep(min(left, _LOOK))
 
     def tell(self) -> None:
         if time.monotonic() - self._reported >= OFTEN:

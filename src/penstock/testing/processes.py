@@ -5,7 +5,7 @@ import signal
 import socket
 import subprocess
 import threading
-import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -13,14 +13,32 @@ from types import TracebackType
 from typing import ClassVar, Self
 
 from penstock.testing.jars import NotToBeHad
+from penstock.testing.waiting import until
 
 PATIENCE = 60.0
 _ATTEMPTS = 3
 _LOG = "server.log"
 
 
-class Server:
-    """A server of one process, below `place`. Started by `with`, or by `start()` and ended by `stop()`."""
+class Started(ABC):
+    """Something that is there for the time of a `with`, or between `start()` and `stop()`."""
+
+    @abstractmethod
+    def start(self) -> None: ...
+
+    @abstractmethod
+    def stop(self) -> None: ...
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.stop()
+
+
+class Server(Started):
+    """A server of one process, below `place`."""
 
     called: ClassVar[str]
     ports_needed: ClassVar[int]
@@ -30,13 +48,6 @@ class Server:
         self.ports = free_ports(self.ports_needed)
         self.process: subprocess.Popen[bytes] | None = None
 
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.stop()
-
     @property
     def port(self) -> int:
         return self.ports[0]
@@ -45,9 +56,9 @@ class Server:
     def address(self) -> str:
         return f"127.0.0.1:{self.port}"
 
+    @abstractmethod
     def start(self) -> None:
         """Starts it, with the data it left behind, and waits until it answers. Under its first address from the second time on."""
-        raise NotImplementedError
 
     def stop(self, how: signal.Signals = signal.SIGTERM) -> None:
         """Ends it, in an orderly way if nothing else is said, and waits."""
@@ -70,9 +81,9 @@ class Server:
         self.stop()
         self.start()
 
+    @abstractmethod
     def _answers(self) -> bool:
         """Whether it is ready; asked until it is. An open port is not enough."""
-        raise NotImplementedError
 
     def _start(self, launch: Callable[[bool], "subprocess.Popen[bytes]"]) -> None:
         """launch: gets whether there is no data yet."""
@@ -128,13 +139,3 @@ def free_ports(count: int) -> list[int]:
     finally:
         for each in sockets:
             each.close()
-
-
-def until(holds: Callable[[], bool], seconds: float) -> bool:
-    """Whether it came to hold before the deadline."""
-    deadline, moment = time.monotonic() + seconds, threading.Event()
-    while time.monotonic() < deadline:
-        if holds():
-            return True
-        moment.wait(0.05)
-    return holds()

@@ -1,7 +1,5 @@
 """What the suite of queues works with: clocks that a test can hold, hands that send and take, and the gaps of a broker."""
 
-import threading
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
@@ -14,6 +12,7 @@ from penstock.core.time import FixedClock, micros
 from penstock.log.groups.leases import ManualClock
 from penstock.queue.dead import DeadLetter, dead_letter
 from penstock.queue.port import Consumer, Delivery, Fate, Message, QueuePort, QueueSpec, QueuesPort, QueueState, Settlement
+from penstock.testing.waiting import until
 
 _Test = TypeVar("_Test", bound=Callable[..., None])
 
@@ -141,12 +140,7 @@ class QueueBench(ABC):
 
     def wait(self, holds: Callable[[], bool]) -> bool:
         """Whether it came to hold while there was patience."""
-        deadline, pause = time.monotonic() + self.patience, threading.Event()
-        while not holds():
-            if time.monotonic() >= deadline:
-                return False
-            pause.wait(0.01)
-        return True
+        return until(holds, self.patience)
 
 
 def bodies(deliveries: Sequence[Delivery]) -> list[bytes]:

@@ -20,8 +20,6 @@ import venv
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 import psutil
 
@@ -29,7 +27,8 @@ from penstock.engine.java import find_java
 from penstock.engine.launch import spark_home
 from penstock.errors import NoJava
 from penstock.testing.jars import NotToBeHad
-from penstock.testing.processes import free_ports, until
+from penstock.testing.processes import Started, free_ports
+from penstock.testing.waiting import until
 
 PATIENCE = 90.0
 LIGHT = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
@@ -69,7 +68,7 @@ class Worker:
         os.killpg(self.process.pid, signal.SIGCONT)
 
 
-class SparkCluster:
+class SparkCluster(Started):
     """A master and workers that write below `place`. NotToBeHad, with the reason, if there is no Java or no start."""
 
     def __init__(
@@ -81,13 +80,6 @@ class SparkCluster:
         self.secret_file = place / "secret"
         self.workers: list[Worker] = []
         self._master: subprocess.Popen[bytes] | None = None
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.stop()
 
     @property
     def url(self) -> str:
