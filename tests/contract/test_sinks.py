@@ -46,6 +46,7 @@ class TestViewSinkWithChanges(ChangesContract):
 class TestTopicSink(SinkContract):
     points = TOPIC_POINTS
     partitions = 1
+    ordered = True
 
     def place(self, directory: Path) -> MemoryLog:
         return MemoryLog()
@@ -63,6 +64,7 @@ class TestTopicSink(SinkContract):
 class TestTopicSinkWithThreePartitions(TestTopicSink):
     partitions = 3
     whole = False  # atomic per partition
+    ordered = False  # within each partition alone
 
 
 class TestTopicSinkWithChanges(ChangesContract):

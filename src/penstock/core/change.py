@@ -19,3 +19,4 @@ POSITION = "__pos"  # binary: where the row comes from; compares as the order of
 HASH = "__h"  # uint64: hash of the key of the step that the row goes to
 OP = "__op"  # int8: only in updating streams, and in versions of tables
 APPENDED = "__app"  # int64: when the log took the row; only where a step below looks at it
+ADDRESS = "__at"  # int64: partition << 44 | offset, of records that come in the order of the log; POSITION is made from it

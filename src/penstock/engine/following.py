@@ -11,12 +11,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.core.change import TIME, WATERMARK
+from penstock.core.change import ADDRESS, TIME, WATERMARK
 from penstock.core.time import FOREVER, NEVER
 from penstock.engine.clocks import DeviceClocks
 from penstock.engine.decision import Decisions, EngineMark
 from penstock.engine.program import Program, lower
-from penstock.engine.reading import _SHIFT, ADDRESS, Range, Read, read
+from penstock.engine.reading import _SHIFT, Range, Read, read
 from penstock.engine.records import kept_marks
 from penstock.engine.runtime import Runtime, log_of
 from penstock.engine.source import SourceSpec

@@ -14,6 +14,7 @@ from functools import cached_property
 
 from penstock.core.schema import Schema
 from penstock.core.time import micros
+from penstock.engine.ordering import in_log_order, wanted_in_order
 from penstock.engine.source import SourceSpec
 from penstock.flow.plan import Enrich, Keyed, LateRows, Latest, Lookup, MapArrow, Output, Plan, Select, Source, Step, Union, Where
 from penstock.kernels.families import kernel_of
@@ -48,6 +49,7 @@ class Program:
     places: Mapping[str, Place]
     readers: Mapping[str, tuple[Reader, ...]]
     late_sink: frozenset[str] = field(default_factory=frozenset)  # judging steps whose late rows go to the flow's own topic
+    ordered: frozenset[str] = field(default_factory=frozenset)  # steps whose rows carry ADDRESS, for a topic that keeps their order
 
     @cached_property
     def early(self) -> dict[str, int]:
@@ -129,7 +131,9 @@ def lower(plan: Plan, topics: Mapping[str, Topic | None]) -> Program:
         kernel.gives_position = _position_wanted(name, plan, kernels, places, readers)
     read_late = {s.inputs[0] for s in plan.steps if isinstance(s.definition, LateRows)}
     diverts = {s.name for s in plan.steps if isinstance(s.definition, Keyed) and s.definition.late in ("divert", "correct")}
-    return Program(plan, sources, kernels, places, readers, frozenset(diverts - read_late))
+    late_sink = frozenset(diverts - read_late)
+    ordered = wanted_in_order(plan, in_log_order(plan, kernels), late_sink)
+    return Program(plan, sources, kernels, places, readers, late_sink, ordered)
 
 
 def _as_read(step: Step, sources: Mapping[str, SourceSpec]) -> Keyed:

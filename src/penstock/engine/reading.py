@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.core.change import APPENDED, OP, POSITION, TIME
+from penstock.core.change import ADDRESS, APPENDED, OP, POSITION, TIME
 from penstock.core.change import WATERMARK as W
 from penstock.core.position import database_positions, source_positions
 from penstock.core.schema import TIMESTAMP
@@ -24,7 +24,6 @@ from penstock.log.codec import decode_json
 from penstock.log.port import BAD, BEFORE, EVENT_TIME, KEY, ORIGIN, RAW, VALUE, WATERMARK, Chunk, Frame, Topic
 from penstock.log.rows import deletes_of
 
-ADDRESS = "__at"  # int64: partition << 44 | offset; becomes POSITION only where one is needed
 _SHIFT = 44
 _IMPLAUSIBLE = "its time lies too far beyond its append time, or outside the years 1 to 9999"
 _CLOCK = "its time, set right, lies too far from its append time: the clock of its device cannot be explained"
@@ -274,18 +273,24 @@ def _logical(spec: SourceSpec, rows: _Rows, stored: pa.Table, stamps: Times, par
     columns[W] = pa.chunked_array([pa.array(stamps)])
     if spec.written and not spec.changelog:
         columns[POSITION] = stored.column(ORIGIN)
+        columns[ADDRESS] = addresses(partition, rows.offsets)
         if not spec.versions:
             columns[W] = stored.column(WATERMARK).fill_null(NEVER)
     elif rows.places is not None:
         own = source_positions(spec.topic, partition, rows.offsets)
         columns[POSITION] = pa.chunked_array([database_positions(rows.places, own)])
     else:
-        columns[ADDRESS] = pa.chunked_array([pa.array(rows.offsets + (np.int64(partition) << _SHIFT))])
+        columns[ADDRESS] = addresses(partition, rows.offsets)
     if rows.ops is not None:
         columns[OP] = pa.chunked_array([pa.array(rows.ops)])
     if spec.appended:
         columns[APPENDED] = pa.chunked_array([pa.array(rows.appended)])
     return pa.table(columns)
+
+
+def addresses(partition: int, offsets: Times) -> pa.ChunkedArray:
+    """ADDRESS of records of one partition."""
+    return pa.chunked_array([pa.array(offsets + (np.int64(partition) << _SHIFT))])
 
 
 def _value(values: pa.ChunkedArray | None, table: pa.Table, index: int) -> bytes:
@@ -305,9 +310,12 @@ def positioned(rows: pa.Table, topic: str | None) -> pa.Table:
     """The rows with POSITION, made from their ADDRESS in the topic where it is not there yet."""
     if POSITION in rows.column_names or topic is None:
         return rows
+    return rows.append_column(POSITION, _positions(rows, topic))
+
+
+def _positions(rows: pa.Table, topic: str) -> pa.Array:
     at = rows.column(ADDRESS).to_numpy()
-    offsets = at & ((np.int64(1) << _SHIFT) - 1)
-    return rows.drop_columns([ADDRESS]).append_column(POSITION, source_positions(topic, at >> _SHIFT, offsets))
+    return source_positions(topic, at >> _SHIFT, at & ((np.int64(1) << _SHIFT) - 1))
 
 
 def late_positioned(rows: pa.Table, topic: str | None) -> pa.Table:
@@ -315,10 +323,10 @@ def late_positioned(rows: pa.Table, topic: str | None) -> pa.Table:
     if POSITION in rows.column_names or topic is None:
         return rows
     behind = rows.column(TIME).to_numpy() < rows.column(W).to_numpy()
-    made = positioned(rows.select([ADDRESS]).filter(pa.array(behind)), topic).column(POSITION).combine_chunks()
+    made = _positions(rows.select([ADDRESS]).filter(pa.array(behind)), topic)
     width = len(made[0].as_py()) if len(made) else 0
     ends = np.zeros(rows.num_rows + 1, np.int32)
     np.cumsum(behind, out=ends[1:])
     data = made.buffers()[2] if len(made) else pa.py_buffer(b"")
     positions = pa.Array.from_buffers(pa.binary(), rows.num_rows, [None, pa.py_buffer(ends * np.int32(width)), data])
-    return rows.drop_columns([ADDRESS]).append_column(POSITION, positions)
+    return rows.append_column(POSITION, positions)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.core.change import APPENDED, OP, POSITION, TIME, WATERMARK
+from penstock.core.change import ADDRESS, APPENDED, OP, POSITION, TIME, WATERMARK
 from penstock.core.schema import Schema
 from penstock.engine.failures import translated
 from penstock.engine.placement import Carried, Job, settle
@@ -16,7 +16,7 @@ from penstock.flow.plan import Select, Step, Where
 from penstock.storage.port import Storage
 
 SYSTEM = {TIME: "bigint", WATERMARK: "bigint", POSITION: "binary"}  # what every row has
-_MORE = {OP: "tinyint", APPENDED: "bigint"}  # what some have: rows that change, and those whose append time is asked for
+_MORE = {OP: "tinyint", APPENDED: "bigint", ADDRESS: "bigint"}  # what some have: rows that change, append times, an order
 _ARROW = {"tinyint": pa.int8(), "bigint": pa.int64(), "binary": pa.binary()}
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from penstock.core.change import APPENDED, HASH, OP, POSITION, TIME, WATERMARK
+from penstock.core.change import ADDRESS, APPENDED, HASH, OP, POSITION, TIME, WATERMARK
 from penstock.core.hashing import bucket_of
 from penstock.core.position import Position
 from penstock.core.schema import TIMESTAMP
@@ -23,14 +23,14 @@ from penstock.engine.clocks import DeviceClocks
 from penstock.engine.decision import RunRef, StagedRef
 from penstock.engine.lookups import look_up
 from penstock.engine.program import DEAD, LATE, Program, late_schema, needs_sql
-from penstock.engine.reading import ADDRESS, PIECE, Dead, Range, late_positioned, positioned, read
+from penstock.engine.reading import PIECE, Dead, Range, addresses, late_positioned, positioned, read
 from penstock.engine.source import topic_of
 from penstock.engine.staging import Pile
 from penstock.engine.state import CARRIED, Merging, StateWriter, apply_changes, load_state, read_run
 from penstock.errors import BadFlow, PenstockError
 from penstock.flow.plan import Hidden, Lookup, MapArrow, Select, Step, Union, Where
 from penstock.kernels.expressions import compile as polars_of
-from penstock.kernels.port import Changes, Fates, position_needed
+from penstock.kernels.port import Changes, Fates, keeps_order, position_needed
 from penstock.kernels.rowwise import as_input, hide_where_not, keep_where
 from penstock.log.codec import encode_json
 from penstock.log.port import Log
@@ -119,11 +119,11 @@ class Work:
         place = self.program.places[step]
         for reader in self.program.readers[step]:
             if reader.kind == "output":
-                self.staged[reader.name].append(self._leaving(step, positioned(rows, topic)))
+                self.staged[reader.name].append(self._leaving(step, reader.name, positioned(rows, topic)))
             elif reader.kind == "late":
                 continue  # fed where its step judges
             elif reader.kind == "sql" or self.program.places[reader.name].segment > place.segment:
-                self.carried[f"{reader.name}:{reader.port}"].append(positioned(rows, topic))
+                self.carried[f"{reader.name}:{reader.port}"].append(self._carried(step, positioned(rows, topic)))
             elif reader.kind == "keyed":
                 self.prepare(reader.name, reader.port, rows, topic)
             else:
@@ -137,6 +137,8 @@ class Work:
             rows = late_positioned(rows, topic)
         elif needed:
             rows = positioned(rows, topic)
+        if step not in self.program.ordered and ADDRESS in rows.column_names and keeps_order(kernel):
+            rows = rows.drop_columns([ADDRESS])
         fates["in"] += rows.num_rows
         prepared = kernel.prepare(port, rows)
         fates.update(prepared.fates)
@@ -152,7 +154,8 @@ class Work:
             if reader.kind == "late" and reader.port == port:
                 late = self.program.plan.step(reader.name)
                 self.result.fates[reader.name].update({"in": rows.num_rows, "passed": rows.num_rows})
-                self.push(reader.name, rows.select([*late.schema.names, TIME, WATERMARK, POSITION]))
+                order = [ADDRESS] if reader.name in self.program.ordered else []
+                self.push(reader.name, rows.select([*late.schema.names, TIME, WATERMARK, POSITION, *order]))
 
     def _rowwise(self, step: Step, port: int, rows: pa.Table, topic: str | None) -> pa.Table:
         fates = self.result.fates[step.name]
@@ -161,8 +164,7 @@ class Work:
             fates.update(told)
             return answered
         if isinstance(step.definition, Union):
-            travelling = [name for name in (TIME, WATERMARK, POSITION, APPENDED) if name in (*rows.column_names, POSITION)]
-            out: pa.Table | None = as_input(positioned(rows, topic).select([*step.schema.names, *travelling]), port)
+            out: pa.Table | None = as_input(self._united(step, positioned(rows, topic)), port)
         else:
             out = row_by_row(step, rows)
         if out is None:
@@ -172,9 +174,22 @@ class Work:
             fates["filtered"] += rows.num_rows - out.num_rows
         return out
 
-    def _leaving(self, step: str, rows: pa.Table) -> pa.Table:
+    def _united(self, step: Step, rows: pa.Table) -> pa.Table:
+        """Rows as a union passes them on; those of one input may stand in the order of the log, and those of another not."""
+        travelling = [name for name in (TIME, WATERMARK, POSITION, APPENDED) if name in rows.column_names]
+        if step.name in self.program.ordered:
+            travelling.append(ADDRESS)
+            if ADDRESS not in rows.column_names:
+                rows = rows.append_column(ADDRESS, pa.nulls(rows.num_rows, pa.int64()))
+        return rows.select([*step.schema.names, *travelling])
+
+    def _leaving(self, step: str, sink: str, rows: pa.Table) -> pa.Table:
         made = self.program.plan.step(step)
-        return rows.select([*made.schema.names, TIME, WATERMARK, POSITION, *([OP] if made.updating else [])])
+        order = [ADDRESS] if step in self.program.ordered and sink.startswith("topic.") else []
+        return rows.select([*made.schema.names, TIME, WATERMARK, POSITION, *([OP] if made.updating else []), *order])
+
+    def _carried(self, step: str, rows: pa.Table) -> pa.Table:
+        return rows if step in self.program.ordered or ADDRESS not in rows.column_names else rows.drop_columns([ADDRESS])
 
     def step(
         self,
@@ -306,7 +321,8 @@ def _letters(span: Range, topic: str, dead: list[Dead]) -> pa.Table:
     ]
     columns += [[None] * n, [None] * n, [d.value.decode("utf-8", "backslashreplace") for d in dead]]
     table = pa.table([pa.array(c, f.type) for c, f in zip(columns, late_schema(), strict=True)], schema=late_schema().arrow)
-    return _system(table, [d.appended for d in dead], [w.encode() for w in where])
+    order = addresses(span.partition, np.array([d.offset for d in dead], np.int64))
+    return _system(table, [d.appended for d in dead], [w.encode() for w in where], order)
 
 
 def _late_letters(step: str, rows: pa.Table) -> pa.Table:
@@ -320,11 +336,12 @@ def _late_letters(step: str, rows: pa.Table) -> pa.Table:
     arrays = [pa.array(c, f.type) for c, f in zip(columns, late_schema(), strict=False)]
     arrays += [rows.column(TIME).cast(TIMESTAMP).combine_chunks(), pa.array(watermark, pa.int64()).cast(TIMESTAMP)]
     arrays.append(pa.array([j.decode() for j in encode_json(user)], pa.string()))
-    return _system(pa.table(arrays, schema=late_schema().arrow), rows.column(TIME).to_pylist(), raw)
+    order = rows.column(ADDRESS) if ADDRESS in rows.column_names else pa.nulls(n, pa.int64())
+    return _system(pa.table(arrays, schema=late_schema().arrow), rows.column(TIME).to_pylist(), raw, order)
 
 
-def _system(table: pa.Table, times: list[int], positions: list[bytes]) -> pa.Table:
+def _system(table: pa.Table, times: list[int], positions: list[bytes], order: pa.Array | pa.ChunkedArray) -> pa.Table:
     n = table.num_rows
     table = table.append_column(TIME, pa.array(times, pa.int64()))
     table = table.append_column(WATERMARK, pa.array([NEVER] * n, pa.int64()))
-    return table.append_column(POSITION, pa.array(positions, pa.binary()))
+    return table.append_column(POSITION, pa.array(positions, pa.binary())).append_column(ADDRESS, order)

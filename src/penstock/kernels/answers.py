@@ -5,7 +5,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from penstock.core.change import APPENDED, POSITION, TIME, WATERMARK
+from penstock.core.change import ADDRESS, APPENDED, POSITION, TIME, WATERMARK
 from penstock.core.position import position_texts
 from penstock.kernels.keyed import Longs
 from penstock.kernels.tables import as_type, column, travelling
@@ -30,7 +30,8 @@ class Answers:
         for field in self._schema:
             values = self._of_version(field.name, versions).take(at) if field.name in self.of_the_table else rows[field.name]
             columns[field.name] = as_type(values, field.type)
-        system = [TIME, WATERMARK, *([POSITION] if placed else []), *([APPENDED] if APPENDED in rows.column_names else [])]
+        system = [TIME, WATERMARK, *([POSITION] if placed else [])]
+        system += [name for name in (APPENDED, ADDRESS) if name in rows.column_names]
         return pa.table(columns | {name: rows[name] for name in system})
 
     def _of_version(self, name: str, versions: pa.Table) -> pa.Array:

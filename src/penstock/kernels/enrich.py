@@ -13,7 +13,7 @@ from typing import Literal, Protocol
 import numpy as np
 import pyarrow as pa
 
-from penstock.core.change import APPENDED, HASH, OP, POSITION, TIME, WATERMARK, Op
+from penstock.core.change import ADDRESS, APPENDED, HASH, OP, POSITION, TIME, WATERMARK, Op
 from penstock.core.hashing import hash64
 from penstock.core.time import FOREVER, NEVER, micros
 from penstock.kernels.answered_rows import AnsweredRows
@@ -56,6 +56,11 @@ class EnrichKernel:
         self._stream = pa.schema([stream_schema.field(name).with_nullable(True) for name in names])
 
     @property
+    def keeps_order(self) -> bool:
+        """Rows that do not wait come out as they came in; answers that change are no longer rows of the log."""
+        return self._wait is None and not self._correct
+
+    @property
     def needs_position(self) -> tuple[bool, bool]:
         return self._correct or self.gives_position, True
 
@@ -64,6 +69,7 @@ class EnrichKernel:
         if port == 1:
             return Prepared(self._versions.prepare(rows), fates=+Counter(version=rows.num_rows))
         system = [TIME, WATERMARK, *([POSITION] if self.needs_position[0] else []), APPENDED]
+        system += [ADDRESS] if self.keeps_order else []
         taken = rows.select(self._stream.names).cast(self._stream)
         for name in system:
             if name in rows.column_names:

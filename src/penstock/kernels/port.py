@@ -103,6 +103,11 @@ class Kernel(Protocol):
         ...
 
 
+def keeps_order(kernel: Kernel) -> bool:
+    """Whether its rows are those of its first input, which leave in the epoch in which they came: they bring ADDRESS along."""
+    return bool(getattr(kernel, "keeps_order", False))
+
+
 def position_needed(kernel: Kernel, port: int) -> bool | Literal["late"]:
     """Which of the rows of one port must carry POSITION."""
     needed = kernel.needs_position

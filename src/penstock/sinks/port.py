@@ -30,7 +30,8 @@ class Marker:
 
 @dataclass(frozen=True)
 class Delivery:
-    """One decided epoch for one sink. Files are Arrow IPC files (schema + TIME, WATERMARK, POSITION), named in the decision."""
+    """One decided epoch for one sink. Files are Arrow IPC files (schema + TIME, WATERMARK, POSITION), named in the decision. For a
+    topic, records of the log have ADDRESS too: a sink that keeps an order keeps that of `staged.in_order`."""
 
     marker: Marker
     files: Sequence[str]  # paths in the flow's storage

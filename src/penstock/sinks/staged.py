@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from penstock.core.change import OP, POSITION, TIME, WATERMARK
+from penstock.core.change import ADDRESS, OP, POSITION, TIME, WATERMARK
 from penstock.core.schema import Schema
 from penstock.core.time import NEVER
 from penstock.errors import PenstockError, SinkError
@@ -18,9 +19,11 @@ def nothing(point: str) -> None:
     """What happens at a crash point outside of tests."""
 
 
-def staged_rows(storage: Storage, files: Sequence[str], schema: Schema, updating: bool = False) -> pa.Table:
-    """All rows of the files, in the types of the schema, with TIME, POSITION, WATERMARK and, if updating, OP."""
-    wanted = pa.schema([*schema.arrow, *_SYSTEM, *([pa.field(OP, pa.int8())] if updating else [])])
+def staged_rows(storage: Storage, files: Sequence[str], schema: Schema, updating: bool = False, ordered: bool = False) -> pa.Table:
+    """All rows of the files, in the types of the schema, with TIME, POSITION, WATERMARK and, if updating, OP; if ordered, with
+    ADDRESS, which is null for rows that are no records of the log."""
+    more = [*([pa.field(OP, pa.int8())] if updating else []), *([pa.field(ADDRESS, pa.int64())] if ordered else [])]
+    wanted = pa.schema([*schema.arrow, *_SYSTEM, *more])
     tables = [_read(storage, path, wanted) for path in files]
     return pa.concat_tables(tables) if tables else wanted.empty_table()
 
@@ -38,7 +41,24 @@ def _read(storage: Storage, path: str, wanted: pa.Schema) -> pa.Table:
 def _column(table: pa.Table, f: pa.Field) -> pa.ChunkedArray:
     if f.name == WATERMARK and WATERMARK not in table.column_names:
         return pa.chunked_array([pa.repeat(pa.scalar(NEVER, pa.int64()), table.num_rows)])
+    if f.name == ADDRESS and ADDRESS not in table.column_names:
+        return pa.chunked_array([pa.nulls(table.num_rows, pa.int64())])
     return table.column(f.name).cast(f.type)
+
+
+def in_order(rows: pa.Table) -> pa.Table:
+    """The rows as a topic has them, whatever the epoch: records of the log in its order, by partition and offset; rows that a step
+    has made by time and position. Where both come together those of the log go first. (G25)"""
+    order = rows.column(ADDRESS)
+    made = [(TIME, "ascending"), (POSITION, "ascending")]
+    if order.null_count == len(order):
+        return rows.take(pc.sort_indices(rows.select([TIME, POSITION]), sort_keys=made))
+    if not order.null_count:
+        addresses = whole(order).to_numpy()
+        if (addresses[1:] > addresses[:-1]).all():
+            return rows
+    keys = rows.select([ADDRESS, TIME, POSITION])
+    return rows.take(pc.sort_indices(keys, sort_keys=[(ADDRESS, "ascending"), *made]))
 
 
 def whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:

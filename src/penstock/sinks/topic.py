@@ -19,7 +19,7 @@ from penstock.log.port import EVENT_TIME, KEY, OPS, ORIGIN, WATERMARK, Log, Part
 from penstock.log.text import key_bytes
 from penstock.sinks.net import net_changes
 from penstock.sinks.port import Delivery, Marker, SinkSpec
-from penstock.sinks.staged import nothing, staged_rows, whole
+from penstock.sinks.staged import in_order, nothing, staged_rows, whole
 from penstock.sinks.topic_owner import Survey, owned_topic, sequence_of, survey
 from penstock.storage.port import Storage
 
@@ -27,8 +27,8 @@ POINTS = ("topic.begun", "topic.appended", "topic.delivered")
 
 
 class TopicSink:
-    """Appends each epoch's rows in the order (time, position), partitioned by Kafka's hash of the key. Each frame is stamped with
-    flow, sink, incarnation, generation and epoch: what is there already is not added again, older drivers are refused.
+    """Appends each epoch's rows in their order (sinks/staged.py, in_order), partitioned by Kafka's hash of the key. Each frame is
+    stamped with flow, sink, incarnation, generation and epoch: what is there already is not added again, older drivers are refused.
 
     Where the log's broker has transactions, an epoch is there as a whole or not at all. Elsewhere it is atomic per partition: one
     that was cut short between two partitions is completed when it is delivered again. The last partition gets a frame in every
@@ -80,10 +80,9 @@ class TopicSink:
 
     def _staged(self, files: Sequence[str]) -> pa.Table:
         """What an epoch brings, in the order in which it is stored."""
-        rows = staged_rows(self._storage, files, self._spec.schema, self._spec.updating)
-        if self._spec.updating:
-            return net_changes(rows, self._key)
-        return rows.take(pc.sort_indices(rows, sort_keys=[(TIME, "ascending"), (POSITION, "ascending")]))
+        updating = self._spec.updating
+        rows = staged_rows(self._storage, files, self._spec.schema, updating, ordered=not updating)
+        return net_changes(rows, self._key) if updating else in_order(rows)
 
     def _survey(self, ours: Marker) -> Survey:
         return survey(self._used(), f"{self._spec.flow}/{self._spec.name}", ours.incarnation)

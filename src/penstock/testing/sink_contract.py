@@ -10,7 +10,7 @@
             return [(row.id, row.text) for row in read_all(place / "mine")]
 
 The sink must call `fail(point)` at each of its points; the suite crashes it there, opens it again and delivers again, as the
-engine does.
+engine does. A sink that keeps rows in an order sets `ordered = True`: it is the order of `penstock.sinks.staged.in_order`.
 """
 
 from abc import ABC, abstractmethod
@@ -21,7 +21,7 @@ from typing import Any, ClassVar
 import pyarrow as pa
 import pytest
 
-from penstock.core.change import POSITION, TIME, WATERMARK
+from penstock.core.change import ADDRESS, POSITION, TIME, WATERMARK
 from penstock.core.position import source_positions
 from penstock.core.schema import Schema
 from penstock.core.time import NEVER
@@ -96,6 +96,7 @@ class SinkContract(ABC):
 
     points: ClassVar[tuple[str, ...]] = ()
     whole: ClassVar[bool] = True  # an epoch that was cut short cannot be seen at all; False: atomic per partition
+    ordered: ClassVar[bool] = False  # `rows` gives the rows of an epoch in the order in which the sink keeps them
 
     @abstractmethod
     def make(self, place: Any, spec: SinkSpec, storage: Storage, fail: Callable[[str], None]) -> Sink:
@@ -242,6 +243,22 @@ class SinkContract(ABC):
         sink.deliver(delivery(2))
         sink.deliver(delivery(3))
         assert sorted(self.rows(place)) == EVERYTHING
+        sink.close()
+
+    def test_rows_of_an_epoch_stand_in_the_order_of_the_log_and_made_ones_by_time(self, tmp_path: Path) -> None:
+        """Where the sink keeps an order: it is no matter which task staged a row, or that its time is older. (G25)"""
+        if not self.ordered:
+            pytest.skip("this sink keeps no order")
+        place, storage, stays = self.place(tmp_path / "order"), MemoryStorage(), [(9, "a"), (2, "b"), (7, "c"), (1, "d")]
+        for n in (0, 1):
+            addresses = pa.array([10 * i for i in range(len(stays))][n::2], pa.int64())
+            storage.publish(f"0/{n}.arrow", ipc_file(staged_table(stays[n::2]).append_column(ADDRESS, addresses)))
+            storage.publish(f"1/{n}.arrow", staged(stays[n::2]))
+        sink = self.opened(place, storage=storage)
+        sink.deliver(delivery(0))
+        assert self.rows(place) == stays
+        sink.deliver(delivery(1))
+        assert self.rows(place) == [*stays, *sorted(stays)]
         sink.close()
 
     def test_epochs_without_rows_pass(self, tmp_path: Path) -> None:
