@@ -40,7 +40,7 @@ class agg:
 
     Whatever is called a column may be a Spark SQL expression: `agg.sum("price * pieces")`. Nulls are left out unless it says
     otherwise, and without any value the result is null. NaN is greater than every number; -0.0 is 0.0. Sums of integers and
-    decimals are exact, and one that does not fit its type is an error."""
+    decimals are exact, and one that does not fit its type is null, as `try_sum` of Spark is."""
 
     @staticmethod
     def count(column: str | None = None) -> Agg:
@@ -66,7 +66,7 @@ class agg:
 
     @staticmethod
     def sum(column: str) -> Agg:
-        """The sum: of integers a long, of floats a double, of decimals one with ten more digits."""
+        """The sum: of integers a long, of floats a double, of decimals one with ten more digits; null where it does not fit."""
         return Agg("sum", _column(column, "sum"))
 
     @staticmethod

@@ -139,10 +139,6 @@ class _Read:
     def input(self) -> pa.DataType:
         return self.schema.field(self.aggregate.column).type
 
-    @property
-    def what(self) -> str:
-        return f"{self.aggregate.function} of {self.aggregate.column}"
-
     def array(self, kind: Kind) -> pa.Array:
         column = self.aggregate.column or ""
         return whole(self.partials, Part(kind, column, pa.int64()).at(0))
@@ -173,8 +169,8 @@ def _sum(read: _Read) -> pa.Array:
     if pa.types.is_floating(read.input):
         return as_type(pa.array(limbs[0], mask=empty), read.type)
     if pa.types.is_decimal(read.type):
-        return _nulled(exact.decimals(limbs, read.type, read.what), empty)
-    return as_type(pa.array(exact.longs(limbs, read.what), mask=empty), read.type)
+        return _nulled(exact.decimals(limbs, read.type), empty)
+    return as_type(_nulled(exact.longs(limbs), empty), read.type)
 
 
 def _average(read: _Read) -> pa.Array:
@@ -216,7 +212,9 @@ def _variance(read: _Read) -> pa.Array:
         scale = read.input.scale if pa.types.is_decimal(read.input) else 0
         values = exact.variances(counts, read.limbs("sum"), read.limbs("squares"), off, scale)
     else:
-        values = read.limbs("spread")[1] / np.maximum(counts - off, 1)
+        mean, apart = read.limbs("spread")
+        known = np.isfinite(mean)  # of one value the distance from itself would be 0, of infinities and NaN there is none
+        values = np.where(known, apart, np.nan) / np.maximum(counts - off, 1)
     if read.aggregate.function == "stddev":
         values = np.sqrt(values)
     return as_type(pa.array(values, mask=empty), read.type)

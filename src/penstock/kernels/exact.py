@@ -1,24 +1,23 @@
 """Sums of integers and decimals that never round and never wrap.
 
 A sum is kept as limbs of 32 bits, the last one signed and 64 bits wide: Σ limb[i] · 2**(32 i). Limbs are added like any other
-column, in any order; only a result that does not fit its type is an error, so what overflows does not depend on the cut.
+column, in any order; a result that does not fit its type is null, so what overflows does not depend on the cut.
 """
 
 from collections.abc import Sequence
-from decimal import Decimal
+from decimal import Context, Decimal
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.errors import BadRow
-
 Longs = npt.NDArray[np.int64]
 
 _BITS = np.int64(32)
 _LOW = np.int64(0xFFFFFFFF)
 _LONG_DIGITS = 18  # decimals of so many digits fit into a long
+_DIGITS = Context(prec=80)
 SQUARE_LIMBS = 5  # of a sum of squares of longs
 
 
@@ -91,36 +90,37 @@ def variances(counts: Longs, sums: Sequence[Longs], squares: Sequence[Longs], of
     return np.array([d / (m * (m - off) * unit) for d, m in zip(spreads, n, strict=True)], np.float64)
 
 
-def longs(limbs: Sequence[Longs], what: str) -> Longs:
-    """The sums as longs; BadRow if one does not fit."""
+def longs(limbs: Sequence[Longs]) -> pa.Array:
+    """The sums as longs; null where one does not fit."""
     low, high = carried(limbs)
-    if np.any((high < -(2**31)) | (high >= 2**31)):
-        raise BadRow(f"{what} overflows a long", hint="sum it as decimal: cast(… as decimal(38, 0))")
-    return (high << _BITS) | low
+    return pa.array((high << _BITS) | low, mask=_beyond(high))
 
 
-def decimals(limbs: Sequence[Longs], t: pa.DataType, what: str) -> pa.Array:
-    """The sums as decimals; BadRow if one does not fit."""
+def decimals(limbs: Sequence[Longs], t: pa.DataType) -> pa.Array:
+    """The sums as decimals; null where one does not fit."""
     parts = carried(limbs)
+    beyond = np.zeros(len(parts[0]), np.bool_)
     if len(parts) == 2:
         low, high = (parts[1] << _BITS) | parts[0], parts[1] >> _BITS
     else:
-        if np.any((parts[3] < -(2**31)) | (parts[3] >= 2**31)):
-            raise BadRow(f"{what} overflows a {t}")
+        beyond = _beyond(parts[3])
         low, high = (parts[1] << _BITS) | parts[0], (parts[3] << _BITS) | parts[2]
     buffer = pa.py_buffer(np.stack([low, high], axis=1))
     wide = pa.Array.from_buffers(pa.decimal128(38, t.scale), len(low), [None, buffer])
-    if not _fits(wide, t):
-        raise BadRow(f"{what} overflows a {t}")
-    return wide.cast(t)
+    fits = pc.and_(pa.array(~beyond), _fit(wide, t))
+    return pc.if_else(fits, wide, pa.scalar(None, wide.type)).cast(t)
 
 
-def _fits(values: pa.Array, t: pa.DataType) -> bool:
-    if not len(values):
-        return True
-    extremes = pc.min_max(values).as_py()
-    limit = Decimal(10).scaleb(t.precision - 1 - t.scale)
-    return bool(extremes["max"] < limit and extremes["min"] > -limit)
+def _beyond(high: Longs) -> npt.NDArray[np.bool_]:
+    """Which sums need more than the bits of their limbs, the last one counting as 32."""
+    return np.asarray((high < -(2**31)) | (high >= 2**31))
+
+
+def _fit(values: pa.Array, t: pa.DataType) -> pa.Array:
+    """Which values have no more digits than the type."""
+    greatest = pa.scalar(Decimal(10**t.precision - 1).scaleb(-t.scale, _DIGITS), pa.decimal128(38, t.scale))
+    least = pa.scalar(Decimal(1 - 10**t.precision).scaleb(-t.scale, _DIGITS), pa.decimal128(38, t.scale))
+    return pc.and_(pc.less_equal(values, greatest), pc.greater_equal(values, least))
 
 
 def _words(column: pa.Array) -> list[Longs]:

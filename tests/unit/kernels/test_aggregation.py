@@ -17,7 +17,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.core.change import POSITION, TIME
-from penstock.errors import BadRow
 from penstock.flow.plan import Aggregate
 from penstock.kernels.aggregation import Aggregation
 
@@ -245,15 +244,12 @@ def test_any_cut_and_any_order_of_folding_is_the_definition_over_all_rows(case: 
 
 
 @given(data=st.data(), seed=st.integers(0, 2**32))
-def test_a_sum_of_longs_is_exact_or_an_error_for_any_cut(data: st.DataObject, seed: int) -> None:
+def test_a_sum_of_longs_is_exact_or_null_for_any_cut(data: st.DataObject, seed: int) -> None:
     case = Case("long", LONG, LONGS, {a("sum", "v", LONG): summed})
     rows = data.draw(rows_of(case))
     groups = {r.group: summed([other for other in rows if other.group == r.group]) for r in rows}
-    if all(total is None or -(2**63) <= total < 2**63 for total in groups.values()):
-        assert folded(case, rows, seed) == {group: [total] for group, total in groups.items()}
-    else:
-        with pytest.raises(BadRow, match="sum of v overflows a long"):
-            folded(case, rows, seed)
+    fitting = {group: total if total is not None and -(2**63) <= total < 2**63 else None for group, total in groups.items()}
+    assert folded(case, rows, seed) == {group: [total] for group, total in fitting.items()}
 
 
 @given(st.lists(st.integers(-(2**63), 2**63 - 1), min_size=2, max_size=12))
