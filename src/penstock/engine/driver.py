@@ -151,9 +151,14 @@ class Driver:
             )
 
     def open(self, wish: Wish) -> Opened:
-        if any(not spec.there for spec in self.program.sources.values()):
+        if self._has_come():
             self.program = self.setting.program = lower(self.plan, self._topics())
         return open_epoch(self.program, self.means.log, self.last, self.means.clock.now(), wish)
+
+    def _has_come(self) -> bool:
+        """Whether a topic that was missing is there now: then the sources are looked at anew."""
+        missing = {spec.topic for spec in self.program.sources.values() if not spec.there}
+        return bool(missing) and not missing.isdisjoint(self.means.log.topics())
 
     def worth_it(self, opened: Opened) -> bool:
         """Rows to read, time that has come further, a gap to be written into the books, or a partition first seen: what was used

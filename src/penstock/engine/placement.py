@@ -7,6 +7,7 @@ import os
 import pickle
 import time
 import uuid
+import weakref
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -296,16 +297,17 @@ def travels_whole(module: ModuleType) -> None:
 
 
 def _pack(program: Program) -> bytes:
-    """The program as bytes, made once for each."""
+    """The program as bytes, made once for each and kept as long as it lives."""
     known = _PACKED.get(id(program))
-    if known is None or known[0] is not program:
+    if known is None:
         import cloudpickle
 
-        known = _PACKED[id(program)] = (program, bytes(cloudpickle.dumps(program)))
-    return known[1]
+        known = _PACKED[id(program)] = bytes(cloudpickle.dumps(program))
+        weakref.finalize(program, _PACKED.pop, id(program), None)
+    return known
 
 
-_PACKED: dict[int, tuple[Program, bytes]] = {}
+_PACKED: dict[int, bytes] = {}
 
 
 @lru_cache(maxsize=8)

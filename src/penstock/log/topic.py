@@ -4,10 +4,11 @@ import os
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
+from penstock.core.schema import Schema
 from penstock.core.time import NEVER, Clock, SystemClock
 from penstock.errors import BadSchema, NotFound
 from penstock.log.cleaning.partition import Cleaned, Order, clean_partition
@@ -33,6 +34,29 @@ _MOST_OPEN = 256  # topics kept open by a process
 _NOTICED = 1.0  # seconds after which altered settings are looked for
 
 
+@dataclass(frozen=True)
+class _Settings:
+    """Schema versions and settings that belong together. Replaced as a whole: a frame's layout, the check of its rows and their
+    schema must be of one version, whoever looks for newer ones meanwhile."""
+
+    schemas: tuple[Schema | None, ...]
+    altered: int  # how often
+    spec: TopicSpec
+    check: RowCheck
+
+    @classmethod
+    def of(cls, store: TopicStore) -> "_Settings":
+        schemas = tuple(store.schemas())
+        altered, settings = store.settings()
+        spec = replace(settings, schema=schemas[-1])
+        return cls(schemas, altered, spec, RowCheck(spec))
+
+    @property
+    def version(self) -> tuple[int, int]:
+        """Neither ever gets less."""
+        return len(self.schemas), self.altered
+
+
 class FileTopic:
     """A topic in a directory. Cheap to open, safe for several threads and processes, picklable."""
 
@@ -40,21 +64,14 @@ class FileTopic:
 
     def __init__(self, store: TopicStore, clock: Clock, segment_size: int) -> None:
         self._store, self._clock, self._segment_size = store, clock, segment_size
-        self._take()
+        self._known, self._looked = _Settings.of(store), time.monotonic()
         self._forget()
 
-    def _take(self) -> None:
-        """Schema and settings as they are now."""
-        self._schemas = self._store.schemas()
-        self._altered, settings = self._store.settings()
-        self._spec = replace(settings, schema=self._schemas[-1])
-        self._check, self._looked = RowCheck(self._spec), time.monotonic()
-
     def _forget(self) -> None:
-        self._pid = os.getpid()
         self._guard = threading.RLock()
         self._writers: dict[int, PartitionWriter] = {}
         self._readers: dict[int, PartitionReader] = {}
+        self._pid = os.getpid()  # last: a thread that sees it uses nothing of the process we were forked from
 
     def __reduce__(self) -> tuple[object, ...]:
         return opened, (self._store, self._clock, self._segment_size)
@@ -77,17 +94,17 @@ class FileTopic:
         writer = self._writer(partition)
         check_something(rows, mark)
         check_sender(sender)
-        checked = None if rows is None else self._checked(rows)
+        known, checked = (self._known, None) if rows is None else self._checked(rows)
         if checked and not checked.batch.num_rows:
             if mark == NEVER and sender is None:
                 return Appended(self._reader(partition).end().next, 0, duplicate=False)
             checked = None
-        layout = Layout(len(self._schemas) - 1, checked.system if checked else 0)
+        layout = Layout(len(known.schemas) - 1, checked.system if checked else 0)
         body = encode_body(checked.batch if checked else None, layout)
         if checked and len(body.data) > self._spec.max_record:
             self._notice()  # the limit may be another by now
             check_sizes(self._spec, checked.batch)
-        return writer.append(Request(self._spec, checked, body, mark, sender))
+        return writer.append(Request(known.spec, checked, body, mark, sender))
 
     def frames(self, partition: int, start: int = 0, stop: int | None = None) -> Sequence[Frame]:
         return self._reader(partition).frames(start, stop)
@@ -95,7 +112,8 @@ class FileTopic:
     def read(
         self, partition: int, start: int = 0, stop: int | None = None, columns: Sequence[str] | None = None
     ) -> Iterator[Chunk]:
-        decoder = Decoder(self._spec, self._schemas, columns)
+        known = self._known
+        decoder = Decoder(known.spec, known.schemas, columns)
         return self._chunks(self._reader(partition).read(start, stop), decoder)
 
     def ends(self) -> dict[int, End]:
@@ -134,7 +152,7 @@ class FileTopic:
         return {
             "id": self.id,
             "durability": self._store.durability_in_words(),
-            "schema_versions": len(self._schemas),
+            "schema_versions": len(self._known.schemas),
             "segments": sum(len(found.manifest.parts) + len(found.names) for found in map(look, places)),
             "torn_bytes_cut": sum(cut_bytes(place) for place in places),
         }
@@ -148,28 +166,37 @@ class FileTopic:
 
     def take_settings(self) -> bool:
         """Looks for columns that were added and settings that were altered meanwhile; whether there are any."""
-        before = len(self._schemas), self._altered
-        self._take()
-        return before != (len(self._schemas), self._altered)
+        self._notice_fork()
+        with self._guard:  # one after the other, so that what is known never goes back
+            before, self._looked = self._known, time.monotonic()
+            self._known = _Settings.of(self._store)
+            return before.version != self._known.version
 
     def _notice(self) -> None:
         self._looked = time.monotonic()
-        if self._store.altered_since(self._altered):
-            self._take()
+        if self._store.altered_since(self._known.altered):
+            self.take_settings()
 
-    def _checked(self, rows: pa.RecordBatch) -> Rows:
+    @property
+    def _spec(self) -> TopicSpec:
+        return self._known.spec
+
+    def _checked(self, rows: pa.RecordBatch) -> tuple[_Settings, Rows]:
+        """The rows as they will be stored, and the settings under which they are."""
+        known = self._known
         try:
-            return self._check.checked(rows)
+            return known, known.check.checked(rows)
         except BadSchema:
-            if not self.take_settings():  # another process may have added the column
+            if not self.take_settings() and self._known is known:  # another process may have added the column
                 raise
-            return self._check.checked(rows)
+            known = self._known
+            return known, known.check.checked(rows)
 
     def _chunks(self, found: Iterator[Found], decoder: Decoder) -> Iterator[Chunk]:
         for segment, stored, after in found:
             if not decoder.knows(stored.layout):
                 self.take_settings()
-                decoder = decoder.with_schemas(self._schemas)
+                decoder = decoder.with_schemas(self._known.schemas)
             body = segment.body(stored)
             try:
                 chunk = Chunk(stored.frame, decoder.decode(body, stored.layout))
@@ -217,10 +244,10 @@ def opened(store: TopicStore, clock: Clock, segment_size: int) -> FileTopic:
     if not isinstance(clock, SystemClock) or not isinstance(store.storage, LocalStorage):
         return FileTopic(store, clock, segment_size)
     place = (store.storage, store.spec.name, store.id, segment_size)
-    if place not in _OPEN:
-        if len(_OPEN) >= _MOST_OPEN:
-            _OPEN.clear()
-        _OPEN[place] = FileTopic(store, clock, segment_size)
-    else:
-        _OPEN[place].take_settings()
-    return _OPEN[place]
+    known = _OPEN.get(place)
+    if known is not None:
+        known.take_settings()
+        return known
+    if len(_OPEN) >= _MOST_OPEN:
+        _OPEN.clear()
+    return _OPEN.setdefault(place, FileTopic(store, clock, segment_size))  # another thread may have been first

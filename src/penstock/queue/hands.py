@@ -63,9 +63,10 @@ class Hands:
         lease = self.consumer.lease
         asked = [s._replace(delay=lease) if s.fate == "extend" and s.delay is None else s for _, s in pairs]
         lost = set(self.port.settle(asked))
-        for settlement in asked:
-            if settlement.receipt in lost or settlement.fate != "extend":
-                self._out.pop(settlement.receipt, None)
+        with self._guard:
+            for settlement in asked:
+                if settlement.receipt in lost or settlement.fate != "extend":
+                    self._out.pop(settlement.receipt, None)
         note(self.port.spec.name, pairs, lost)
 
     def give_back(self) -> None:

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
 from types import TracebackType
 
-from penstock.errors import PenstockError
 from penstock.queue.port import QueuePort, Settlement
 
 
@@ -22,7 +21,7 @@ class Keeper:
         self._every = (lease or port.spec.lease).total_seconds() / 3
         self.settled: Counter[str] = Counter()
         self.resting = 0.0  # until when messages rest that were given back here, by time.monotonic; brokers may round up by a tenth
-        self.error: PenstockError | None = None  # after this nothing more is settled
+        self.error: BaseException | None = None  # after this nothing more is settled
         self._held: set[str] = set()
         self._handed_in: list[Settlement] = []
         self._going = 0  # settlements that are on their way
@@ -83,7 +82,7 @@ class Keeper:
         try:
             while self._round():
                 pass
-        except PenstockError as error:
+        except BaseException as error:  # of whatever kind: nobody else settles anything, so the work must end with it
             self.error = error
             self._changed()
 
@@ -96,9 +95,11 @@ class Keeper:
             self._going += len(done)
             last = self._ended
         if done or kept:
-            self._carry_out([*kept, *done])
-            with self._wake:
-                self._going -= len(done)
+            try:
+                self._carry_out([*kept, *done])
+            finally:
+                with self._wake:
+                    self._going -= len(done)
             self._changed()
         return not last
 

@@ -82,7 +82,7 @@ def carry_out(source: QueuePort, target: Callable[[str], QueuePort], plan: Plan,
     consumer = Consumer(f"moving:{os.getpid()}:{secrets.token_hex(3)}", prefetch=max(1, total))
     with Keeper(source, None) as keeper:
         try:
-            while looked < total and (plan.most is None or done.moved < plan.most):
+            while looked < total and (plan.most is None or done.moved < plan.most) and keeper.error is None:
                 lent = source.receive(consumer, _next(plan, done, total - looked))
                 if not lent:
                     break

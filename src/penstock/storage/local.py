@@ -9,6 +9,7 @@ import shutil
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import lru_cache
 from pathlib import Path
 
 import pyarrow as pa
@@ -104,7 +105,7 @@ class LocalStorage:
         self._kept: dict[str, _Kept] = {}
 
     def __reduce__(self) -> tuple[object, ...]:
-        return LocalStorage, (self.root, self.sync)
+        return _in_this_process, (self.root, self.sync)
 
     def __repr__(self) -> str:
         return f"LocalStorage({self.root!r})"
@@ -153,6 +154,7 @@ class LocalStorage:
                 if stat.S_ISDIR(os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode):
                     _ON_DISK.clear()  # another directory may come to stand in its place
                     shutil.rmtree(name, dir_fd=directory)
+                    _ON_DISK.clear()  # what another thread has noted meanwhile, too
                 else:
                     os.unlink(name, dir_fd=directory)
                 if self.sync and durable:
@@ -222,8 +224,9 @@ class LocalStorage:
             return os.open(name, _READ, dir_fd=directory)
 
     def _keep(self, path: str, directory: int) -> None:
-        while len(self._kept) >= _MOST_KEPT:
-            self._kept.pop(next(iter(self._kept)), None)
+        known = list(self._kept)  # a copy: other threads keep directories, too
+        for oldest in known[: max(0, len(known) + 1 - _MOST_KEPT)]:
+            self._kept.pop(oldest, None)
         self._kept[path] = _Kept(os.dup(directory))
 
     def _locked(self, path: str, wait: bool) -> int | None:
@@ -291,6 +294,13 @@ class LocalStorage:
         with suppress(FileExistsError):
             os.mkdir(part, 0o700, dir_fd=fd)
         return os.open(part, _DIRECTORY, dir_fd=fd)
+
+
+@lru_cache(maxsize=64)
+def _in_this_process(root: str, sync: bool) -> LocalStorage:
+    """One for each root, however often it is sent here: every task of every epoch brings one along, and each keeps directories
+    open as long as somebody knows it."""
+    return LocalStorage(root, sync)
 
 
 def volatile_twin(storage: object) -> "LocalStorage | None":

@@ -1,15 +1,21 @@
 """A plan made ready to run: where the graph is cut, who reads whom, what the frontier of each step is."""
 
+import gc
+
 import pyarrow as pa
 import pytest
 
 from penstock import Flow, Schema, TopicSpec, Tumbling, agg
 from penstock.core.time import NEVER
+from penstock.engine import placement
+from penstock.engine.driver import Driver, Means
+from penstock.engine.opening import Wish
 from penstock.engine.program import Place, Program, Reader, lower
 from penstock.errors import BadFlow
 from penstock.flow.resolve import resolve
 from penstock.flow.stream import Stream
 from penstock.log.memory import MemoryLog
+from penstock.storage.memory import MemoryStorage
 
 COLUMNS = "key string, val long, at timestamp"
 SECOND = 1_000_000
@@ -150,3 +156,29 @@ def test_a_flow_with_an_aggregate_of_its_own_is_the_same_flow_in_the_next_proces
     kept = [p.plan.step("products").definition.aggregates[0].options for p in (first, second)]  # type: ignore[union-attr]
     assert kept[0] != kept[1], "the functions are others"
     assert first.fingerprint() == second.fingerprint()
+
+
+def test_a_packed_program_is_kept_as_long_as_the_program() -> None:
+    flow = Flow("f")
+    stream(flow).where("val > 3").view("out", key="key")
+    made = program(flow)
+    assert placement._pack(made) is placement._pack(made)
+    before = len(placement._PACKED)
+    del made
+    gc.collect()
+    assert len(placement._PACKED) == before - 1
+
+
+def test_a_flow_that_waits_for_a_topic_is_lowered_once_and_again_when_it_has_come() -> None:
+    flow, log = Flow("f"), MemoryLog()
+    stream(flow).union(stream(flow, "more")).view("out", key="key")
+    log.create(TopicSpec("orders", schema=Schema.of(COLUMNS), time="at"))
+    driver = Driver(resolve(flow, Strings()), Means(log, MemoryStorage(), lambda program: []))
+    driver.start()
+    first = driver.program
+    driver.open(Wish())
+    assert driver.program is first
+    log.create(TopicSpec("more", schema=Schema.of(COLUMNS), time="at"))
+    driver.open(Wish())
+    assert driver.program.sources["more"].there
+    driver.release()

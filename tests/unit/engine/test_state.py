@@ -1,6 +1,9 @@
 """State files: written once, merged eight by eight, cut anew for another number of buckets, never read damaged."""
 
+import os
+import pickle
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +18,7 @@ from penstock.engine.decision import RunRef
 from penstock.engine.state import FAN, StateWriter, apply_changes, load_state, read_arrow, read_run, rebucket, write_arrow
 from penstock.errors import Damaged
 from penstock.kernels.port import Changes
+from penstock.storage.local import LocalStorage
 from penstock.storage.memory import MemoryStorage
 from penstock.storage.sealed import read_sealed
 
@@ -189,3 +193,12 @@ def test_a_file_of_no_rows_can_be_read() -> None:
     storage = MemoryStorage()
     path, _ = write_arrow(storage, "staged/3-out", [run_of((1, 1)).slice(0, 0)])
     assert read_arrow(storage, path).read_all().num_rows == 0
+
+
+def test_state_files_that_stay_open_keep_no_directories_open(tmp_path: Path) -> None:
+    storage = LocalStorage(tmp_path)
+    refs = [epoch(Sums(), storage, [], number, Changes({PLACE: run_of((1, 1))}))[0] for number in range(40)]  # type: ignore[arg-type]
+    before = len(os.listdir("/proc/self/fd"))
+    for ref in refs:
+        read_run(pickle.loads(pickle.dumps(storage)), ref)  # noqa: S301  as each task gets it
+    assert len(os.listdir("/proc/self/fd")) < before + 4

@@ -4,6 +4,7 @@ import os
 import pickle
 import shutil
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
@@ -11,9 +12,11 @@ import pytest
 
 from penstock.core.schema import Schema
 from penstock.errors import NotFound
+from penstock.log import topic as topics
 from penstock.log.file import FileLog
 from penstock.log.memory import MemoryLog
 from penstock.log.port import Appended, Sender, TopicSpec
+from penstock.log.topic import FileTopic
 from penstock.storage.faulty import FaultyStorage
 from penstock.storage.local import LocalStorage, volatile_twin
 
@@ -99,6 +102,40 @@ def queue_is_full(topic: object, count: int) -> bool:
             return True
         deadline.wait(0.005)
     return False
+
+
+class Interrupted(FaultyStorage):
+    """Calls `meanwhile` whenever a directory was listed: what another thread may do at just that moment."""
+
+    meanwhile: Callable[[], object] | None = None
+
+    def list(self, path: str) -> list[str]:
+        names = super().list(path)
+        meanwhile, self.meanwhile = self.meanwhile, None
+        if meanwhile:
+            meanwhile()
+            self.meanwhile = meanwhile
+        return names
+
+
+def test_what_is_appended_while_an_added_column_is_noticed_can_be_read() -> None:  # G1
+    storage = Interrupted()
+    log = FileLog(storage)
+    topic = log.create(TopicSpec("t", schema=Schema.of("a long")))
+    log.evolve("t", Schema.of("a long, b string"))
+    acknowledged: list[int] = []
+    storage.meanwhile = lambda: acknowledged.append(topic.append(0, pa.record_batch({"a": [7]})).base)
+    topic.take_settings()
+    storage.meanwhile = None
+    assert acknowledged
+    read = [row for _, rows in FileLog(storage).topic("t").read(0) for row in rows.to_pylist()]
+    assert read == [{"a": 7, "b": None}] * len(acknowledged)
+
+
+def test_a_topic_can_be_opened_while_others_make_room_for_theirs(log: FileLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    log.create(TopicSpec("t"))
+    monkeypatch.setattr(FileTopic, "take_settings", lambda self: topics._OPEN.clear())
+    assert log.topic("t").spec.name == "t"
 
 
 def test_a_reader_never_sees_what_is_not_acknowledged() -> None:

@@ -3,6 +3,7 @@
 import signal
 import threading
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -263,6 +264,24 @@ def test_what_was_lost_while_it_waited_is_not_handed_out(emails: Queue, leases: 
         assert hands.pick(10, Lent) == []  # b is not lent to anybody else, and yet not ours any more
         hands.fill(10)
         assert [lent.text for lent in hands.pick(10, Lent)] == ["b"]
+
+
+def test_what_is_handed_out_changes_under_the_guard_alone_so_that_it_can_be_given_back(emails: Queue) -> None:
+    emails.send_many(["a", "b"])
+    hands = Hands(emails.port, Consumer("me"), False)
+
+    class Guarded(dict[str, Lent]):
+        def pop(self, *key: Any) -> Any:
+            assert hands._guard.locked()  # else whoever gives back at this moment finds it changing
+            return super().pop(*key)
+
+    hands._out = Guarded()
+    hands.fill(10)
+    a, _ = hands.pick(10, Lent)
+    hands.settle([(a, a.settlement("ack"))])
+    hands.give_back()
+    state = emails.state()
+    assert (state.counts["acked"], state.ready + (state.delayed or 0), state.lent) == (1, 1, 0)
 
 
 def test_with_auto_a_message_is_done_as_it_is_handed_out_and_no_other(emails: Queue) -> None:

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -307,3 +308,14 @@ def test_a_worker_runs_once(emails: Queue) -> None:
     worker.run()
     with pytest.raises(BadInput, match="runs once"):
         worker.run()
+
+
+def test_a_worker_ends_with_whatever_keeps_it_from_settling(emails: Queue) -> None:
+    emails.send_many(["a", "b"])
+
+    def broken(settlements: Sequence[Settlement]) -> object:
+        raise RuntimeError("the driver of the broker failed")
+
+    emails.port.settle = broken  # type: ignore[assignment, method-assign]
+    with pytest.raises(RuntimeError, match="the driver of the broker failed"):
+        emails.work(lambda message: None, workers=1, **QUICK)
