@@ -142,7 +142,7 @@ def _within_reach(runtime: Runtime, plans: Sequence[Plan]) -> None:
         return
     there = set(runtime.log.topics())
     for step in (step for plan in plans for step in plan.steps):
-        topic = step.definition.topic if isinstance(step.definition, Source) else ""
+        topic = step.definition.topic if isinstance(step.definition, Source) and not step.definition.static else ""
         if topic in there and runtime.log.topic(topic).spec.durability == "memory":
             raise BadFlow(
                 f"topic {topic!r} is kept in the memory of this machine, and {runtime.master} reads it on others",
@@ -155,5 +155,5 @@ def _missing(log: Log, plans: Sequence[Plan]) -> list[tuple[Plan, str]]:
     """Topics that flows read, and that are neither there nor written by one of them."""
     written = {out.name for plan in plans for out in plan.outputs if out.kind == "topic"}
     there = {*log.topics(), *written}
-    read = [(plan, step.definition.topic) for plan in plans for step in plan.steps if isinstance(step.definition, Source)]
-    return [(plan, topic) for plan, topic in read if topic not in there]
+    sources = [(plan, step.definition) for plan in plans for step in plan.steps if isinstance(step.definition, Source)]
+    return [(plan, source.topic) for plan, source in sources if not source.static and source.topic not in there]

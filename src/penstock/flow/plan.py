@@ -80,6 +80,11 @@ class Source:
     appended: bool = False  # rows carry their append time, for steps that look at it
 
     @property
+    def static(self) -> bool:
+        """It is no topic of the log at all, whatever it is called."""
+        return self.versions is not None and self.versions.static is not None
+
+    @property
     def reads(self) -> tuple[str, ...]:
         """The columns that say the time; of a table also its key and what becomes of its rows."""
         table = (*self.versions.key, *((self.versions.op,) if self.versions.op else ())) if self.versions else ()

@@ -35,3 +35,14 @@ def test_executors_elsewhere_are_not_sent_to_read_the_memory_of_this_machine(dur
     with pytest.raises(BadInput, match=refused[durability]):
         serve([copying()], order, Silent())
     log.delete("orders")
+
+
+@pytest.mark.parametrize("mode", ["catch_up", "drain"])
+def test_a_bounded_run_does_not_look_for_a_static_table_among_the_topics(mode: str, tmp_path: Path) -> None:
+    FileLog(LocalStorage(str(tmp_path / "log"))).create(TopicSpec("orders", 1, Schema.of("id long, country string")))
+    flow = Flow("shop")
+    countries = flow.static([{"country": "DE", "vat": 0.19}], "country string, vat double", key="country")
+    flow.stream("orders", "id long, country string").enrich(countries, on="country").view("taxed", key="id")
+    order = Order(mode, home=tmp_path, master="spark://192.0.2.1:7077", conf={"spark.authenticate": "true"})
+    with pytest.raises(BadInput, match="there is no secret"):  # it came as far as Spark
+        serve([flow], order, Silent())
