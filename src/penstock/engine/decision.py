@@ -21,6 +21,7 @@ from penstock.errors import AlreadyThere, Damaged, LostRace, NotFound
 from penstock.storage.port import Storage
 
 FORMAT = 1
+GENERATIONS = 16  # starts that are remembered
 
 
 class RunRef(NamedTuple):
@@ -187,9 +188,11 @@ class Decisions:
             mine = max([*taken, last.generation if last else 0]) + 1
             try:
                 self.storage.publish(f"generations/{mine:012d}", orjson.dumps(owner))
-                return mine
             except AlreadyThere:
                 continue
+            for old in sorted(taken)[: -(GENERATIONS - 1)]:  # the newest stays: it is what the next start counts from
+                self.storage.remove(f"generations/{old:012d}", durable=False)
+            return mine
 
     def owner(self) -> dict[str, Any]:
         """Who took the last generation; nothing where the file cannot be read, for no result depends on it."""

@@ -20,7 +20,7 @@ from penstock.log.text import key_bytes
 from penstock.sinks.net import net_changes
 from penstock.sinks.port import Delivery, Marker, SinkSpec
 from penstock.sinks.staged import in_order, nothing, staged_rows, whole
-from penstock.sinks.topic_owner import Survey, owned_topic, sequence_of, survey
+from penstock.sinks.topic_owner import Survey, owned_topic, sequence_of, survey, unwritten
 from penstock.storage.port import Storage
 
 POINTS = ("topic.begun", "topic.appended", "topic.delivered")
@@ -52,13 +52,22 @@ class TopicSink:
 
     def open(self, incarnation: str, generation: int) -> int:
         ours = Marker(incarnation, generation, -1)
-        self._topic = owned_topic(self._log, self._spec, self._name, self._partitions, self._key)
-        self._seen = self._survey(ours)
-        self._admitted(ours)
+        try:
+            self._look(ours)
+        except Mismatch:  # a version of the flow that never delivered anything may have left it
+            if not unwritten(self._log, self._spec, self._name, ours):
+                raise
+            self._log.delete(self._name)
+            self._look(ours)
         if self._seen.generation < generation:
             self._fence(generation)
             self._seen = self._survey(ours)
         return self._admitted(ours)
+
+    def _look(self, ours: Marker) -> None:
+        self._topic = owned_topic(self._log, self._spec, self._name, self._partitions, self._key)
+        self._seen = self._survey(ours)
+        self._admitted(ours)
 
     def deliver(self, delivery: Delivery) -> None:
         if self._admitted(delivery.marker) >= delivery.marker.epoch:

@@ -6,7 +6,7 @@ from penstock.core.schema import Schema
 from penstock.core.time import NEVER
 from penstock.errors import AlreadyThere, BadFlow, BadSchema, Mismatch, NotFound
 from penstock.log.port import Log, Sender, Topic, TopicSpec
-from penstock.sinks.port import SinkSpec
+from penstock.sinks.port import Marker, SinkSpec
 
 
 @dataclass
@@ -103,6 +103,19 @@ def survey(topic: Topic, producer: str, incarnation: str) -> Survey:
         newest = max(seen.sequences.values()) - sequence_of(0)
         seen.epoch = newest if seen.sequences[max(ends)] == sequence_of(newest) else newest - 1
     return seen
+
+
+def unwritten(log: Log, spec: SinkSpec, name: str, ours: Marker) -> bool:
+    """Whether a topic of this flow has taken no epoch, from whichever life of it, and no later start has opened it: a flow that
+    has delivered nothing owns nothing. Such a topic can be made anew."""
+    topic = log.topic(name)
+    if topic.spec.writer != spec.flow:
+        return False
+    ends = topic.ends()
+    stamps = [(id, sender) for partition in ends for id, sender in topic.senders(partition).items()]
+    later = any(id.endswith(f"/{ours.incarnation}") and sender.epoch > ours.generation for id, sender in stamps)
+    empty = not topic.headers or all(end.next == 0 for end in ends.values())  # a broker gives offsets to its own notes, too
+    return empty and not later and all(sender.sequence == 0 for _, sender in stamps)
 
 
 def _last_sender(topic: Topic, partition: int, prefix: str) -> Sender | None:

@@ -33,7 +33,17 @@ class ViewSink:
         with view_file.refused(self._path, self._meta.name):
             if not self._path.exists():
                 view_file.create(self._path, self._meta, incarnation, generation)
-            self._connection = self._connected()
+            try:
+                return self._opened(incarnation, generation)
+            except Mismatch:  # a version of the flow that never delivered anything may have left it
+                self.close()
+                with contextlib.closing(view_file.connect(self._path, self._meta.name)) as connection:
+                    if not view_file.remake(connection, self._meta, incarnation, generation):
+                        raise
+                return self._opened(incarnation, generation)
+
+    def _opened(self, incarnation: str, generation: int) -> int:
+        self._connection = self._connected()
         return self._admitted(Marker(incarnation, generation, -1))
 
     def deliver(self, delivery: Delivery) -> None:

@@ -69,12 +69,16 @@ def _fill(path: Path, meta: Meta, incarnation: str, generation: int) -> None:
         connection.execute(f"PRAGMA user_version = {FORMAT}")
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute("BEGIN")
-        for statement in meta.layout.create():
-            connection.execute(statement)
-        connection.executemany("INSERT INTO meta VALUES (?, ?)", meta.lines())
-        connection.execute("INSERT INTO marker VALUES (-1, ?, ?, '{}', ?, ?)", (incarnation, generation, NEVER, NEVER))
+        _fill_tables(connection, meta, incarnation, generation)
         connection.execute("COMMIT")
         connection.execute("PRAGMA journal_mode = WAL")
+
+
+def _fill_tables(connection: sqlite3.Connection, meta: Meta, incarnation: str, generation: int) -> None:
+    for statement in meta.layout.create():
+        connection.execute(statement)
+    connection.executemany("INSERT INTO meta VALUES (?, ?)", meta.lines())
+    connection.execute("INSERT INTO marker VALUES (-1, ?, ?, '{}', ?, ?)", (incarnation, generation, NEVER, NEVER))
 
 
 def _sync_directory(path: Path) -> None:
@@ -136,6 +140,27 @@ def reconcile(connection: sqlite3.Connection, wanted: Meta) -> None:
             connection.execute(statement)
         connection.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", wanted.lines())
         connection.execute("COMMIT")
+
+
+def remake(connection: sqlite3.Connection, wanted: Meta, incarnation: str, generation: int) -> bool:
+    """Makes the view anew in its file, at once or not at all, if no epoch was delivered to it: a flow that has delivered nothing
+    owns nothing. False if it is another flow's, was written, or a later start of this flow has opened it."""
+    last = "SELECT incarnation, generation, epoch FROM marker ORDER BY epoch DESC LIMIT 1"
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        life, started, epoch = connection.execute(last).fetchone()
+        mine = read_meta(connection).flow == wanted.flow and (life != incarnation or started <= generation)
+        if mine and epoch < 0:
+            tables = [name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+            for table in tables:
+                connection.execute(f'DROP TABLE "{table}"')
+            _fill_tables(connection, wanted, incarnation, generation)
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+    return bool(mine and epoch < 0)
 
 
 def _difference(found: Meta, wanted: Meta) -> str | None:

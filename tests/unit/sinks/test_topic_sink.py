@@ -12,7 +12,7 @@ from penstock.core.schema import TIMESTAMP, Schema
 from penstock.core.time import FOREVER, NEVER
 from penstock.errors import BadFlow, Mismatch, SinkError
 from penstock.log.memory import MemoryLog
-from penstock.log.port import TopicSpec
+from penstock.log.port import Sender, TopicSpec
 from penstock.sinks.port import Delivery, Marker, SinkSpec
 from penstock.sinks.topic import TopicSink
 from penstock.sinks.topic_owner import sequence_of
@@ -156,9 +156,16 @@ def test_frames_are_stamped_with_flow_sink_incarnation_generation_and_epoch() ->
 )
 def test_a_topic_of_another_writer_or_shape_is_a_mismatch(there: TopicSpec, reason: str) -> None:
     log = MemoryLog()
-    log.create(there)
+    sender = Sender(f"{there.writer}/settled/life", 1, sequence_of(0), gaps=True)
+    log.create(there).append(0, None, mark=5, sender=sender if there.writer else None)
     with pytest.raises(Mismatch, match=reason):
         Writer(log)
+
+
+def test_a_topic_that_took_no_epoch_is_made_anew_for_another_shape() -> None:
+    log = Changelog(partitions=2).log
+    Writer(log).epoch_of(0, (1, 9, 10, NEVER, b"a"))
+    assert (log.topic("settled").spec.partitions, log.topic("settled").spec.changelog) == (1, False)
 
 
 def test_a_topic_gains_nullable_columns() -> None:
@@ -236,11 +243,16 @@ def test_rows_that_change_need_a_key() -> None:
 
 def test_a_changelog_stays_one_and_a_topic_of_rows_that_stay_becomes_none() -> None:
     with pytest.raises(Mismatch, match="holds rows that change, by id; flow 'shop' now writes rows that stay"):
-        Writer(Changelog().log)
+        Writer(written(Changelog()))
     with pytest.raises(Mismatch, match="holds rows that stay; flow 'shop' now writes rows that change, by id"):
-        Changelog(Writer().log)
+        Changelog(written(Writer()))
     with pytest.raises(Mismatch, match="by id; flow 'shop' now writes rows that change, by id,at"):
-        Changelog(Changelog().log, key=("id", "at"))
+        Changelog(written(Changelog()), key=("id", "at"))
+
+
+def written(writer: Writer) -> MemoryLog:
+    writer.sink.deliver(Delivery(Marker("life", 1, 0), (), 5))
+    return writer.log
 
 
 def test_a_row_the_log_refuses_is_a_sink_error() -> None:

@@ -160,10 +160,19 @@ def test_a_view_gains_nullable_columns(tmp_path: Path) -> None:
     ],
 )
 def test_another_shape_or_flow_is_a_mismatch_that_says_how_to_start_over(tmp_path: Path, other: SinkSpec, reason: str) -> None:
-    Writer(tmp_path).sink.close()
+    writer = Writer(tmp_path)
+    writer.epoch_of(("ann", 1, 10, b"a"))
+    writer.sink.close()
     with pytest.raises(Mismatch, match=reason) as refused:
         Writer(tmp_path, other)
     assert "penstock view drop sales" in str(refused.value)
+
+
+def test_a_view_that_took_no_epoch_is_made_anew_for_another_shape(tmp_path: Path) -> None:
+    Writer(tmp_path).sink.close()
+    writer = Writer(tmp_path, SinkSpec("shop", "sales", Schema.of("user string, n double"), ("n",)))
+    writer.epoch_of(("ann", 1.5, 10, b"a"))
+    assert writer.current() == [("ann", 1.5, 0)]
 
 
 def _damage(path: Path, how: str) -> None:

@@ -1,0 +1,77 @@
+"""A home as `penstock run` makes it, with flows that run in this process."""
+
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from penstock import Flow
+from penstock.core.schema import Schema
+from penstock.engine import loop
+from penstock.engine.assemble import targets
+from penstock.engine.driver import Driver, Means
+from penstock.engine.epoch import Fail, nothing
+from penstock.engine.positions import Positions
+from penstock.flow.resolve import resolve
+from penstock.flow.topics import TopicFacts
+from penstock.log.file import FileLog
+from penstock.log.port import TopicSpec
+from penstock.log.producer import Producer
+from penstock.storage.local import LocalStorage
+from penstock.views.view import View
+
+ORDERS = "id long, amount long, at timestamp"
+
+
+class NoAnalyzer:
+    """Expressions in these tests need no Spark."""
+
+    def type_of(self, sql: str, schema: Schema) -> Any:
+        raise AssertionError(sql)
+
+
+class Home:
+    """Its log, its flows, its views; nothing is synced."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.log = path, FileLog(LocalStorage(path / "log", sync=False))
+
+    def send(
+        self, topic: str, *rows: Mapping[str, Any], schema: str = ORDERS, time: str | None = "at", partitions: int = 1
+    ) -> None:
+        if topic not in self.log.topics():
+            self.log.create(TopicSpec(topic, partitions, Schema.of(schema), time))
+        with Producer(self.log.topic(topic)) as producer:
+            for row in rows:
+                producer.send(row)
+
+    def driver(self, flow: Flow, fail: Fail = nothing) -> Driver:
+        facts = {name: self._facts(name) for name in self.log.topics()}
+        storage = LocalStorage(self.path / "flows" / flow.name, sync=False)
+        make = targets(self.log, storage, self.path / "views", fail)
+        means = Means(self.log, storage, make, fail=fail, tell=Positions(self.log, flow.name, 0).tell)
+        return Driver(resolve(flow, NoAnalyzer(), facts), means)
+
+    def _facts(self, name: str) -> TopicFacts:
+        spec = self.log.topic(name).spec
+        return TopicFacts(spec.writer is not None, spec.time, spec.schema, spec.changelog)
+
+    def run(self, flow: Flow, drain: bool = False) -> Driver:
+        """To the end of what is there, or to the end of time; the driver, stopped."""
+        driver = self.driver(flow)
+        driver.start()
+        try:
+            (loop.drain if drain else loop.catch_up)(driver, threading.Event(), lambda report: None)
+            driver.deliverer.settle()
+        finally:
+            driver.release()
+        return driver
+
+    def rows(self, view: str) -> list[dict[str, Any]]:
+        with View(self.path / "views", view) as found:
+            rows: list[dict[str, Any]] = found.rows().to_pylist()
+            return rows
+
+    def records(self, topic: str) -> list[dict[str, Any]]:
+        found = self.log.topic(topic)
+        return [row for p in found.ends() for chunk in found.read(p) for row in chunk.rows.to_pylist()]
