@@ -4,14 +4,16 @@ It belongs to one JDK build, one Spark and one place of installation, and lies i
 by a process of its own: after the first run in the background, or by `penstock doctor --warm`. Losing it costs time only.
 """
 
+import errno
 import fcntl
 import hashlib
 import os
+import stat
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.metadata import version
 from pathlib import Path
 
@@ -27,8 +29,18 @@ def cache_directory() -> Path:
     base = os.environ.get("XDG_CACHE_HOME")
     path = (Path(base) if base else Path.home() / ".cache") / "penstock"
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if path.stat().st_uid != os.geteuid():
+        raise PermissionError(errno.EPERM, "the cache directory belongs to another user", str(path))
     path.chmod(0o700)
     return path
+
+
+def usable(path: Path) -> bool:
+    """Whether there is an archive that nobody but its user can have written."""
+    with suppress(OSError):
+        found = path.lstat()
+        return stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & 0o022
+    return False
 
 
 def archive_path(java: Java) -> Path:
@@ -50,13 +62,18 @@ def build_in_background() -> None:
     """Starts a process of low priority, independent of this one, that builds the archive unless another already does."""
     with open(os.devnull, "r+b") as nothing:
         subprocess.Popen(
-            [sys.executable, "-m", "penstock.engine.archive"],
+            _python("penstock.engine.archive"),
             stdin=nothing,
             stdout=nothing,
             stderr=nothing,
-            cwd=tempfile.gettempdir(),
+            cwd=cache_directory(),
             start_new_session=True,
         )
+
+
+def _python(module: str, *arguments: str) -> list[str]:
+    """Runs a module of ours; -P: not one of the same name that somebody put into the working directory."""
+    return [sys.executable, "-P", "-m", module, *arguments]
 
 
 def _build(path: Path) -> None:
@@ -64,7 +81,7 @@ def _build(path: Path) -> None:
     with tempfile.TemporaryDirectory(prefix=path.name, dir=path.parent) as directory:
         fresh = Path(directory) / "classes.jsa"
         done = subprocess.run(
-            [sys.executable, "-m", "penstock.engine.rehearsal", str(fresh)],
+            _python("penstock.engine.rehearsal", str(fresh)),
             capture_output=True,
             text=True,
             check=False,

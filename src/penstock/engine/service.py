@@ -75,8 +75,8 @@ def serve(graphs: Sequence[FlowGraph], order: Order, show: Show | None = None) -
     if order.mode not in ("run", "catch_up", "drain"):
         raise BadInput(f"a flow cannot {order.mode!r}", hint="run, catch_up or drain")
     show.say(f"home {runtime.home}" + ("" if isinstance(runtime.log, FileLog) else f" · log {runtime.log}"))
-    stop = threading.Event()
-    with stopped_by_signals(stop, show.say, "finishing the epoch, then stopping"):
+    stop, begun = threading.Event(), threading.Event()
+    with stopped_by_signals(stop, show.say, "finishing the epoch, then stopping", begun.is_set):
         plans = [runtime.plan(graph, graphs) for graph in graphs]
         _worth_starting(runtime, plans, order.mode)
         drivers = [runtime.driver(plan, order.buckets, accept_gap=order.accept_gap) for plan in plans]
@@ -85,6 +85,7 @@ def serve(graphs: Sequence[FlowGraph], order: Order, show: Show | None = None) -
             for driver in drivers:
                 driver.start()
                 started.append(driver)
+            begun.set()
             with tidied(runtime.log, show.say) if order.mode == "run" else nullcontext():
                 return _go(drivers, order, every, stop, show)
         finally:

@@ -194,8 +194,10 @@ def _log_tail() -> list[str]:
 
 
 def _archive_options(java: Java) -> list[str]:
-    path = archive.archive_path(java)
-    return [f"-XX:SharedArchiveFile={path}", "-Xlog:disable"] if path.exists() else []
+    with suppress(OSError):  # no cache directory to be had: then without
+        path = archive.archive_path(java)
+        return [f"-XX:SharedArchiveFile={path}", "-Xlog:disable"] if archive.usable(path) else []
+    return []
 
 
 def _end(process: "subprocess.Popen[bytes]", java: Java, owner: int) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from penstock.engine.cluster import is_local, on_this_machine, protection
+from penstock.engine.scratch import written_by_others
 
 # One thread per Python worker: Spark already runs as many workers as there are cores.
 ONE_THREAD = dict.fromkeys(("POLARS_MAX_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "ARROW_IO_THREADS"), "1")
@@ -91,4 +92,6 @@ def _java_options(master: str, given: str) -> str:
 def environment_for(master: str, wanted: Mapping[str, str]) -> dict[str, str]:
     """What the JVM, and through it the Python workers, must find in their environment from the start."""
     local = {"SPARK_LOCAL_IP": "127.0.0.1"} if on_this_machine(master) else {}
+    # Python workers look for modules in the working directory first: not where anybody may put one.
+    local |= {"PYTHONSAFEPATH": "1"} if written_by_others(Path.cwd()) else {}
     return {**ONE_THREAD, **local, "PYSPARK_PYTHON": wanted["spark.pyspark.python"], "PYSPARK_DRIVER_PYTHON": sys.executable}

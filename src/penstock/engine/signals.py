@@ -7,14 +7,17 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def stopped_by_signals(stop: threading.Event, say: Callable[[str], None], words: str) -> Iterator[None]:
-    """The first SIGINT or SIGTERM sets `stop`, and `words` are said; a second one ends at once."""
+def stopped_by_signals(
+    stop: threading.Event, say: Callable[[str], None], words: str, begun: Callable[[], bool] = lambda: True
+) -> Iterator[None]:
+    """The first SIGINT or SIGTERM sets `stop`, and `words` are said; a second one ends at once, and so does the first as long as
+    nothing has begun that would have to be finished."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
 
     def handle(number: int, frame: object) -> None:
-        if stop.is_set():
+        if stop.is_set() or not begun():
             raise KeyboardInterrupt
         say(words)
         stop.set()

@@ -80,3 +80,13 @@ def test_secrets_do_not_stand_on_a_command_line() -> None:
 def test_a_task_that_dies_is_tried_again_on_one_machine_too(given: str, used: str) -> None:
     assert settings("app", given, {}, 2, SHORT)["spark.master"] == used
     assert settings("app", "spark://host:7077", SECRET, 2, SHORT)["spark.master"] == "spark://host:7077"
+
+
+def test_workers_import_nothing_from_a_working_directory_that_others_write_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    tmp_path.chmod(0o700)
+    assert "PYTHONSAFEPATH" not in environment_for("local[2]", {"spark.pyspark.python": "python"})
+    tmp_path.chmod(0o1777)
+    assert environment_for("local[2]", {"spark.pyspark.python": "python"})["PYTHONSAFEPATH"] == "1"
