@@ -1,8 +1,8 @@
 """What Spark is told where the work leaves this machine: who may talk to whom, and how it is kept from others.
 
-A Spark cluster runs whatever code it is sent, so its connections are authenticated and encrypted. YARN and Kubernetes get a secret
-for each run, which Spark makes. A standalone cluster has one secret for its master, its workers and its drivers; whoever starts it
-chooses it.
+Spark runs whatever code it is sent, so its connections are authenticated and encrypted, on one machine too. YARN, Kubernetes and
+a run on this machine alone get a secret for each run, which Spark makes. A standalone cluster has one secret for its master, its
+workers and its drivers; whoever starts it chooses it.
 """
 
 import ipaddress
@@ -44,9 +44,11 @@ def _loopback(host: str) -> bool:
 
 def protection(master: str, given: Mapping[str, str]) -> dict[str, str]:
     """Settings that authenticate and encrypt what driver and executors say to each other. Without a secret a standalone cluster
-    is refused, unless nobody else can reach it or the user says that it shall be so."""
-    if is_local(master) or (AUTHENTICATE in given and given[AUTHENTICATE] != "true"):
+    is refused, unless it is on this machine or the user says that it shall be so."""
+    if AUTHENTICATE in given and given[AUTHENTICATE] != "true":
         return {}
+    # Also without executors the driver listens, and on loopback every user of the machine can reach it (G28). Spark makes the
+    # secret itself, a new one each time, and keeps it in the JVM.
     if not masters(master) or SECRET in given:
         return dict(_SAFE)
     if on_this_machine(master) and AUTHENTICATE not in given:

@@ -58,13 +58,14 @@ def ingest(stream: "Callable[[SparkSession], DataFrame]", order: Intake, say: Ca
     from penstock.engine.datasource_ingest import written
     from penstock.engine.session import start_session
 
-    stop = threading.Event()
+    stop, begun = threading.Event(), threading.Event()
     since = _ends(order)
-    with stopped_by_signals(stop, say, "stopping"), _in_words():
+    with stopped_by_signals(stop, say, "stopping", begun.is_set), _in_words():
         spark = start_session("penstock ingest", order.master, order.conf, on_progress=say)
         register(spark, order.home)
         frame = _streaming(stream(spark))
         say(f"ingesting into {order.topic} as {order.writer}" + ("" if order.once else "; Ctrl-C stops"))
+        begun.set()
         _run(_start(frame, order, trigger), stop)
     topic = open_log(order.home).topic(order.topic)
     return Ingested(order.topic, *written(topic, order.writer, since or dict.fromkeys(topic.ends(), 0)))

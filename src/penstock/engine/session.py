@@ -12,7 +12,7 @@ from importlib import import_module
 from typing import IO, TYPE_CHECKING, Any
 
 from penstock.engine import archive, launch
-from penstock.engine.cluster import answering, is_local, with_secret
+from penstock.engine.cluster import AUTHENTICATE, answering, is_local, with_secret
 from penstock.engine.executors import PACK, settings_of, ship
 from penstock.engine.java import Java, find_java
 from penstock.engine.scratch import remove_scratch, scratch
@@ -61,6 +61,8 @@ def _started(app: str, master: str | None, conf: Mapping[str, str], buckets: int
     wanted = settings(app, master, settings_of(pack) | with_secret(conf), buckets, scratch())
     if _context_class()._active_spark_context is None:
         answering(master)
+        if not is_local(master) and wanted.get(AUTHENTICATE) != "true":
+            on_progress(f"{master} has no secret: whoever reaches it, every user of its machines too, can run code on it")
         with launch.environment(environment_for(master, wanted)):
             _start(wanted, on_progress)
         if not is_local(master):

@@ -41,8 +41,9 @@ def test_a_cluster_that_only_this_machine_reaches_may_be_without_a_secret() -> N
         protection(HERE, {"spark.authenticate": "true"})
 
 
-def test_one_machine_needs_no_protection_and_its_driver_listens_to_itself_alone() -> None:
-    assert protection("local[2]", {}) == {}
+def test_on_one_machine_too_whoever_connects_must_know_the_secret_and_the_driver_listens_to_this_machine_alone() -> None:
+    assert protection("local[2]", {}) == protection("local", {}) == SAFE
+    assert protection("local[2]", {"spark.authenticate": "false"}) == {}
     for master in ("local[2]", HERE):
         assert settings("app", master, {}, 2, Path("/tmp/x"))["spark.driver.bindAddress"] == "127.0.0.1"
         assert environment_for(master, settings("app", master, {}, 2, Path("/tmp/x")))["SPARK_LOCAL_IP"] == "127.0.0.1"
