@@ -13,6 +13,7 @@ import pytest
 
 from penstock.engine.archive import archive_path
 from penstock.engine.java import find_java
+from penstock.engine.scratch import scratch
 from penstock.engine.session import start_session
 from waiting import until
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 STARTS = """
 import psutil
+from penstock.engine.scratch import scratch
 from penstock.engine.session import start_session
 told = []
 given = {"spark.executor.heartbeatInterval": "7s", "spark.my.password": "canary"}
@@ -128,3 +130,10 @@ def test_given_settings_win_over_ours(spark: "SparkSession") -> None:
         start_session("tz", conf={"spark.sql.session.timeZone": "Europe/Oslo"}).conf.get("spark.sql.session.timeZone")
         == "Europe/Oslo"
     )
+
+
+def test_what_java_leaves_lying_about_lies_where_it_is_swept(spark: "SparkSession") -> None:
+    spark.range(100).selectExpr("sum(id)").collect()
+    jvm = spark.sparkContext._gateway.proc.pid
+    assert spark.sparkContext._jvm.System.getProperty("java.io.tmpdir") == str(scratch())
+    assert not list(Path("/tmp").glob(f"hsperfdata_*/{jvm}"))

@@ -56,7 +56,7 @@ def settings(app: str, master: str, given: Mapping[str, str], buckets: int, dire
         # About 30 ms less per Python stage than TCP on loopback.
         ours |= {"spark.python.unix.domain.socket.enabled": "true"}
         ours |= {"spark.python.unix.domain.socket.dir": str(directory)} if is_local(master) else {}
-    ours["spark.driver.extraJavaOptions"] = _java_options(master, given.get("spark.driver.extraJavaOptions", ""))
+    ours["spark.driver.extraJavaOptions"] = _java_options(master, given.get("spark.driver.extraJavaOptions", ""), directory)
     return ours | {name: value for name, value in given.items() if name != "spark.driver.extraJavaOptions"}
 
 
@@ -80,13 +80,19 @@ def _python(master: str, given: Mapping[str, str]) -> str:
     return given.get("spark.pyspark.python") or elsewhere or sys.executable
 
 
-def _java_options(master: str, given: str) -> str:
-    ours = [f"-Dlog4j2.configurationFile=file:{Path(__file__).with_name('log4j2.properties')}"]
+def _java_options(master: str, given: str, directory: Path) -> str:
+    ours = [_quoted(f"-Dlog4j2.configurationFile=file:{Path(__file__).with_name('log4j2.properties')}")]
+    # A JVM that is killed leaves temporary files and native libraries: here they are swept, and out of reach of others.
+    ours += [_quoted(f"-Djava.io.tmpdir={directory}"), "-XX:+PerfDisableSharedMem"]
     if is_local(master) and "TieredStopAtLevel" not in given:
         ours.append("-XX:TieredStopAtLevel=1")  # rows stay out of the JVM, so what counts is how soon it is warm
     if is_local(master) and "-XX:+Use" not in given:
         ours.append("-XX:+UseSerialGC")
     return " ".join([*ours, given]).strip()
+
+
+def _quoted(option: str) -> str:
+    return f'"{option}"' if " " in option else option
 
 
 def environment_for(master: str, wanted: Mapping[str, str]) -> dict[str, str]:

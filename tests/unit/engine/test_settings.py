@@ -90,3 +90,9 @@ def test_workers_import_nothing_from_a_working_directory_that_others_write_to(
     assert "PYTHONSAFEPATH" not in environment_for("local[2]", {"spark.pyspark.python": "python"})
     tmp_path.chmod(0o1777)
     assert environment_for("local[2]", {"spark.pyspark.python": "python"})["PYTHONSAFEPATH"] == "1"
+
+
+def test_the_temporary_files_of_java_go_into_the_directory_of_the_process_also_if_its_name_has_a_space() -> None:
+    options = "spark.driver.extraJavaOptions"
+    assert f"-Djava.io.tmpdir={SHORT} " in settings("app", "local[2]", {}, 2, SHORT)[options]
+    assert '"-Djava.io.tmpdir=/tmp/a b"' in settings("app", "local[2]", {}, 2, Path("/tmp/a b"))[options]
