@@ -3,8 +3,9 @@
 import sys
 import time
 from collections import deque
+from collections.abc import Iterable, Iterator
 from types import TracebackType
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from rich import box
 from rich.console import Console, Group, RenderableType
@@ -14,10 +15,14 @@ from rich.table import Table
 from rich.text import Text
 
 from penstock.cli.demo_watch import Sight, Window
+from penstock.cli.table import Column, lay_out
 from penstock.core.time import FOREVER, NEVER, moment
 
 _EVERY = 5.0  # seconds between two lines of progress without a terminal
-_WIDE = 110  # columns of a terminal with room for a little more
+_EVENTS = 8  # of what happens
+_NARROW = 80  # columns below which a line may be broken in two
+_FRAME = 4  # what a frame takes of the width
+_NOTHING = "·"
 _STYLES = {"bad": "bold red", "good": "green", "plain": ""}
 
 
@@ -68,7 +73,7 @@ class Screen:
 
     def __init__(self, console: Console, title: str, started: float) -> None:
         self._console, self._title, self._started = console, title, started
-        self._events: deque[Text] = deque(maxlen=8)
+        self._events: deque[Text] = deque(maxlen=_EVENTS)
         self._state: tuple[Sight, str, int] = (Sight(), "", 0)
         self._live = Live(console=console, get_renderable=self._drawn, refresh_per_second=5, vertical_overflow="crop")
 
@@ -88,67 +93,112 @@ class Screen:
 
     def _drawn(self) -> RenderableType:
         sight, doing, sold = self._state
-        shown, wide = max(3, min(8, self._console.height - 20)), self._console.width >= _WIDE
-        tables = Table.grid(expand=True, padding=(0, 1))
-        for ratio in (5, 4, 5):
-            tables.add_column(ratio=ratio)
-        tables.add_row(
-            _framed("sales per minute", _windows(sight.sales, shown, "minute", wide), f"{len(sight.sales)} minutes closed"),
-            _framed("unpaid orders", _unpaid(sight, shown, wide), f"{sight.unpaid:,} orders"),
-            _framed("takings per 5 min", _windows(sight.takings, shown, "from", wide), "by the second flow"),
+        shown = max(3, min(8, self._console.height - 21))
+        boxes = [
+            Box("sales per minute", f"{len(sight.sales)} minutes closed", _windows(sight.sales, shown, "minute")),
+            Box("unpaid orders", f"{sight.unpaid:,} orders", _unpaid(sight, shown)),
+            Box("takings per 5 min", "by the second flow", _windows(sight.takings, shown, "from")),
+        ]
+        return Group(
+            Text(self._title, style="bold"), _side_by_side(boxes, self._console.width), _engine(sight, doing, sold), self._log()
         )
-        return Group(Text(self._title, style="bold"), tables, _engine(sight, doing, sold), self._log())
 
     def _log(self) -> RenderableType:
-        lines = [*self._events, *[Text("")] * ((self._events.maxlen or 0) - len(self._events))]
+        room = _EVENTS if self._console.width >= _NARROW else _EVENTS - 4
+        lines = [*list(self._events)[-room:], *[Text("")] * (room - len(self._events))]
         return Panel(Group(*lines), title="what happens", title_align="left", box=box.ROUNDED, border_style="dim")
 
 
-def _framed(title: str, table: RenderableType, note: str) -> Panel:
-    return Panel(
-        table, title=title, title_align="left", subtitle=note, subtitle_align="right", box=box.ROUNDED, border_style="cyan"
-    )
+class Box(NamedTuple):
+    """A table in a frame."""
+
+    title: str
+    note: str
+    columns: list[Column]
+
+    @property
+    def least(self) -> int:
+        """The width with the columns that are always shown."""
+        return self._width([column for column in self.columns if column.key])
+
+    @property
+    def wanted(self) -> int:
+        return self._width(self.columns)
+
+    def _width(self, columns: list[Column]) -> int:
+        found = lay_out(columns, None)
+        assert found
+        return max(len(found.header[-1]), len(self.title), len(self.note)) + _FRAME
+
+    def framed(self, width: int) -> Panel:
+        layout = lay_out(self.columns, width - _FRAME, beside=0) or lay_out(self.columns, None)
+        assert layout
+        *names, _ = layout.header
+        lines = [Text(line, no_wrap=True, style=style) for line, style in _styled(names, layout.rows)]
+        return Panel(
+            *(Group(*lines), box.ROUNDED),
+            title=self.title,
+            title_align="left",
+            subtitle=self.note,
+            subtitle_align="right",
+            border_style="cyan",
+            width=width,
+        )
 
 
-def _windows(windows: list[Window], shown: int, unit: str, best: bool) -> Table:
-    table = Table(box=None, expand=True, pad_edge=False, header_style="dim")
-    table.add_column(unit)
-    for name in ("orders", "amount"):
-        table.add_column(name, justify="right")
-    if best:
-        table.add_column("most ordered", no_wrap=True)
-    for window in windows[-shown:]:
-        cells = [f"{window.start:%H:%M}", f"{window.orders.total():,}", f"{window.cents.total() / 100:,.0f}"]
-        table.add_row(*cells, *([window.orders.most_common(1)[0][0]] if best else []))
-    for _ in range(shown - len(windows)):
-        table.add_row("·", style="dim")
-    return table
+def _styled(names: Iterable[str], rows: Iterable[str]) -> Iterator[tuple[str, str]]:
+    yield from ((line, "dim") for line in names)
+    yield from ((line, "dim" if line.strip() == _NOTHING else "") for line in rows)
 
 
-def _unpaid(sight: Sight, shown: int, wide: bool) -> Table:
-    table = Table(box=None, expand=True, pad_edge=False, header_style="dim")
-    table.add_column("order")
-    if wide:
-        table.add_column("ordered at")
-    table.add_column("amount", justify="right")
+def _side_by_side(boxes: list[Box], width: int) -> RenderableType:
+    """The boxes in a row, or as many of them as fit with all their numbers."""
+    room = width - sum(found.least for found in boxes)
+    if room < 0 and len(boxes) > 1:
+        return Group(_side_by_side(boxes[:-1], width), Text(f"no room for {boxes[-1].title}", style="dim"))
+    widths = []
+    for found in boxes:
+        widths.append(found.wanted if found.wanted - found.least <= room else found.least)
+        room -= widths[-1] - found.least
+    widths[-1] += max(0, room)
+    grid = Table.grid(padding=0)
+    grid.add_row(*(found.framed(width) for found, width in zip(boxes, widths, strict=True)))
+    return grid
+
+
+def _windows(windows: list[Window], shown: int, unit: str) -> list[Column]:
+    last, empty = windows[-shown:], max(0, shown - len(windows))
+    return [
+        Column(unit, [*(f"{w.start:%H:%M}" for w in last), *[_NOTHING] * empty], whole=True, key=True),
+        _numbers("orders", [f"{w.orders.total():,}" for w in last], empty),
+        _numbers("amount", [f"{w.cents.total() / 100:,.0f}" for w in last], empty),
+        Column("favourite", [*(w.orders.most_common(1)[0][0] for w in last), *[""] * empty]),
+    ]
+
+
+def _unpaid(sight: Sight, shown: int) -> list[Column]:
     rows = list(sight.last_unpaid)[-shown:]
-    for row in rows:
-        table.add_row(row["order_id"], *([f"{row['at']:%H:%M:%S}"] if wide else []), money(row["cents"]))
-    for _ in range(shown - len(rows)):
-        table.add_row("·", style="dim")
-    return table
+    empty = shown - len(rows)
+    return [
+        Column("order", [*(str(row["order_id"]) for row in rows), *[_NOTHING] * empty], whole=True, key=True),
+        Column("at", [*(f"{row['at']:%H:%M:%S}" for row in rows), *[""] * empty], whole=True),
+        _numbers("amount", [money(row["cents"]) for row in rows], empty),
+    ]
+
+
+def _numbers(name: str, cells: list[str], empty: int) -> Column:
+    return Column(name, [*cells, *[""] * empty], right=True, whole=True, key=True)
 
 
 def _engine(sight: Sight, doing: str, sold: int) -> Panel:
     style = "bold red" if doing.startswith("killed") else "bold green" if doing in ("running", "done") else "bold yellow"
-    line = Text.assemble((doing, style), no_wrap=True, overflow="ellipsis")
+    line = Text.assemble((doing, style))
     if sight.epoch >= 0:
         rate = f" · {sight.rate:,.0f} rows/s" if sight.rate and doing == "running" else ""
         line.append(f" · epoch {sight.epoch}{rate} · watermark {_time(sight.watermark)}")
     if sight.epoch >= 0 and sight.watermark < FOREVER:
         line.append(f", held back by {sight.held_back_by}", style="dim")
     more = Text(f"{sold:,} orders sent · {sight.rows:,} rows read · {sight.late:,} late · {sight.dead:,} unreadable")
-    more.no_wrap = True
     return Panel(Group(line, more), title="engine", title_align="left", box=box.ROUNDED, border_style="dim")
 
 

@@ -1,16 +1,17 @@
 """The end of the demo: the books as a table for people, or as one JSON object for scripts."""
 
 import sys
+from collections.abc import Iterator
+from dataclasses import replace
 
 import orjson
-from rich import box
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from penstock.cli.demo_books import Books, Entry
 from penstock.cli.demo_screen import money
 from penstock.cli.demo_story import Outcome
+from penstock.cli.table import Column, lay_out, upright, width_of_terminal
 
 
 def as_json(books: Books, outcome: Outcome) -> str:
@@ -34,23 +35,31 @@ def as_json(books: Books, outcome: Outcome) -> str:
 
 def print_verdict(books: Books, outcome: Outcome) -> None:
     console = Console(highlight=False, file=sys.stdout)
-    console.print(_table(books))
-    for line in books.unbalanced:
-        console.print(Text(f"the books of the flow do not balance: {line}", style="bold red"))
+    for line in _lines(books):
+        console.print(line, no_wrap=True)
+    for what in books.unbalanced:
+        console.print(Text(f"the books of the flow do not balance: {what}", style="bold red"))
     console.print(_closing(books, outcome))
 
 
-def _table(books: Books) -> Table:
-    table = Table(title="the books", title_justify="left", box=box.SIMPLE_HEAD)
-    table.add_column("")
-    for name in ("from the log", "came out", "lost", "doubled"):
-        table.add_column(name, justify="right")
-    for entry in books.entries:
-        table.add_row(entry.what, *(f"{n:,}" for n in _numbers(entry)), style=_style(entry))
-    table.add_section()
-    for entry in books.sums:
-        table.add_row(entry.what, *(money(n) for n in _numbers(entry)), style=_style(entry))
-    return table
+def _lines(books: Books) -> Iterator[Text]:
+    entries = [*((entry, _count) for entry in books.entries), *((entry, money) for entry in books.sums)]
+    cells = [[entry.what, *map(shown, _numbers(entry))] for entry, shown in entries]
+    names = ("", "from the log", "came out", "lost", "doubled")
+    columns = [Column(name, [row[i] for row in cells], bool(i), bool(i), key=True) for i, name in enumerate(names)]
+    layout = lay_out(columns, width_of_terminal(), beside=0)
+    yield Text("the books", style="italic")
+    if layout is None:
+        yield from map(Text, upright(columns))
+        return
+    yield from (Text(line, style="bold") for line in layout.header)
+    for i, (entry, _) in enumerate(entries):
+        one = replace(layout, columns=tuple(replace(column, cells=[column.cells[i]]) for column in layout.columns))
+        yield from (Text(line, style=_style(entry)) for line in one.rows)
+
+
+def _count(number: int) -> str:
+    return f"{number:,}"
 
 
 def _numbers(entry: Entry) -> tuple[int, int, int, int]:

@@ -31,4 +31,4 @@ def epochs(flow: str, last: int, output: str | None) -> None:
         | {f"{name} ms": round(record["steps"].get(name, 0.0) * 1000, 1) for name in names}
         for record in found
     ]
-    print_table(pa.Table.from_pylist(rows), output)
+    print_table(pa.Table.from_pylist(rows), output, keys=["epoch"])

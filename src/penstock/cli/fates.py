@@ -64,7 +64,7 @@ def _books(home: "Path", flow: str, output: str | None) -> int:
             continue
         sums = {step: (rows, known) for step, rows, known in balance(books)}
         wrong = {step: (rows, known) for step, (rows, known) in sums.items() if rows != known}
-        print_table(pa.Table.from_pylist(_lines(name, books, wrong)), output)
+        print_table(pa.Table.from_pylist(_lines(name, books, wrong)), output, keys=["flow", "step", "in", "balanced"])
         unbalanced += [f"{name}, step {step}: {rows} in, {known} accounted for" for step, (rows, known) in wrong.items()]
     if not unbalanced:
         return 0

@@ -37,7 +37,8 @@ def print_what_if(home: Path, flow: str, lateness: str, output: str | None) -> N
             click.echo(f"flow {name}: no step judges rows of a stream that is there", err=True)
             continue
         rows = [line for step in tried for line in _lines(program, step, other)]
-        print_table(pa.Table.from_pylist(_short(rows) if chosen == "table" else rows), chosen, f"flow {name}")
+        table = pa.Table.from_pylist(_short(rows) if chosen == "table" else rows)
+        print_table(table, chosen, f"flow {name}", keys=["step", "setting", "lateness"])
         for step in tried:
             _remarks(step, chosen)
 

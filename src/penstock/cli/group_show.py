@@ -48,7 +48,7 @@ def print_list(output: str | None) -> bool:
     log = open_log()
     rows = [_summary(state, lags(log, state, SystemClock().now())) for state in groups_of(log).describe()]
     if rows or output:
-        print_table(pa.Table.from_pylist(rows, LIST), output)
+        print_table(pa.Table.from_pylist(rows, LIST), output, keys=["group", "topic"])
     return bool(rows)
 
 
@@ -73,7 +73,7 @@ def print_group(name: str, output: str | None) -> None:
         rows += [_partition(state, part, behind) for part in state.partitions]
         for line in _told(state, behind):
             click.echo(safe(line), err=True)
-    print_table(pa.Table.from_pylist(rows, PARTITIONS), output)
+    print_table(pa.Table.from_pylist(rows, PARTITIONS), output, keys=["topic", "partition"])
 
 
 def _partition(state: GroupState, part: PartitionState, behind: dict[int, Lag] | None) -> dict[str, Any]:
@@ -111,7 +111,7 @@ def _heard(member: MemberState) -> str:
 
 def print_moves(moves: Sequence[Move], output: str | None) -> None:
     rows = [dict(zip(MOVES.names, move, strict=True)) for move in moves]
-    print_table(pa.Table.from_pylist(rows, MOVES), output)
+    print_table(pa.Table.from_pylist(rows, MOVES), output, keys=["partition"])
 
 
 def _rounded(seconds: float) -> float:

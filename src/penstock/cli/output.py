@@ -3,32 +3,43 @@
 What data may hold is not what a terminal may be told: characters that would steer it are shown as escapes.
 """
 
+import math
+import struct
 import sys
 import time
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import click
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from penstock.cli.table import Column, Writer
+
 OUTPUTS = ("table", "jsonl", "csv")
+NULL = "∅"
+_EXACT = {16: 2.0**11, 32: 2.0**24, 64: 1e15}  # from here on a float of so many bits is a whole number, and shown as it is
 _CLEAR = "\x1b[H\x1b[2J"
 _STEERING = [*range(32), *range(127, 160), *range(0x200E, 0x2010), 0x2028, 0x2029, *range(0x202A, 0x202F), *range(0x2066, 0x206A)]
 _SHOWN = {code: f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}" for code in _STEERING}
 _IN_JSON = {code: f"\\u{code:04x}" for code in _STEERING if code >= 127}
 
 
-def print_table(table: "pa.Table", output: str | None, title: str | None = None) -> None:
-    """Prints all rows to standard output. output: one of OUTPUTS; None: a table on a terminal, else JSON lines."""
+def print_table(
+    table: "pa.Table", output: str | None, title: str | None = None, *, keys: Sequence[str] = (), writer: "Writer | None" = None
+) -> None:
+    """Prints all rows to standard output. output: one of OUTPUTS; None: a table on a terminal, else JSON lines.
+
+    keys: the columns that tell rows apart, which a table always shows; the first one, if none is named. writer: what printed the
+    tables before this one, of which it is the continuation."""
     chosen = kind_of(output)
     if chosen == "jsonl":
         _print_jsonl(table)
     elif chosen == "csv":
         _print_csv(table)
-    else:
-        _print_for_people(table, title)
+    elif table.num_columns:
+        _print_for_people(table, title, keys, writer)
 
 
 def kind_of(output: str | None) -> str:
@@ -72,20 +83,31 @@ def _print_csv(table: "pa.Table") -> None:
         writer.writerow([safe(cell) for cell in row] if on_terminal else row)
 
 
-def _print_for_people(table: "pa.Table", title: str | None) -> None:
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
+def _print_for_people(table: "pa.Table", title: str | None, keys: Sequence[str], writer: "Writer | None") -> None:
+    from penstock.cli.table import Writer, width_of_terminal
 
-    shown = Table(title=Text(safe(title)) if title else None, box=box.SIMPLE_HEAD, title_justify="left")
-    for field in table.schema:
-        whole = _is_number(field.type) or _is_time(field.type)  # a number or a time that is broken in two reads as another one
-        side: Literal["left", "right"] = "right" if _is_number(field.type) else "left"
-        shown.add_column(Text(safe(field.name)), justify=side, overflow="fold", no_wrap=whole)
-    for row in _cells(table, null="∅"):
-        shown.add_row(*(Text(safe(cell)) for cell in row))
-    Console(highlight=False, soft_wrap=False, file=sys.stdout).print(shown)
+    if title:
+        click.echo(safe(title))
+    header, rows, remark = (writer or Writer()).lines(_columns(table, keys), width_of_terminal())
+    for line in header:
+        click.echo(click.style(line, bold=True) if sys.stdout.isatty() else line)
+    for line in rows:
+        click.echo(line)
+    if remark:
+        click.echo(remark)
+
+
+def _columns(table: "pa.Table", keys: Sequence[str]) -> "list[Column]":
+    from penstock.cli.table import Column, number_like
+
+    always = set(keys) & set(table.column_names) or set(table.column_names[:1])
+    columns = []
+    for field, column in zip(table.schema, table.columns, strict=True):
+        number, name = _is_number(field.type), safe(field.name)
+        cells = [safe(_for_people(value, field.type)) for value in _values(column)]
+        whole = number or _is_time(field.type) or number_like(cells, NULL)
+        columns.append(Column(name, cells, number, whole, field.name in always))
+    return columns
 
 
 def _is_number(t: Any) -> bool:
@@ -100,16 +122,36 @@ def _is_time(t: Any) -> bool:
     return bool(pa.types.is_timestamp(t))
 
 
-def _cells(table: "pa.Table", null: str = "") -> list[list[str]]:
-    from penstock.log.text import json_values
-
-    columns = [[_cell(value, null) for value in json_values(column)] for column in table.columns]
+def _cells(table: "pa.Table") -> list[list[str]]:
+    columns = [[_cell(value) for value in _values(column)] for column in table.columns]
     return [list(row) for row in zip(*columns, strict=True)]
 
 
-def _cell(value: Any, null: str) -> str:
+def _values(column: "pa.ChunkedArray") -> list[Any]:
+    from penstock.log.text import json_values
+
+    return json_values(column)
+
+
+def _cell(value: Any) -> str:
     import orjson
 
     if value is None:
-        return null
+        return ""
     return value if isinstance(value, str) else str(value) if isinstance(value, float) else orjson.dumps(value).decode()
+
+
+def _for_people(value: Any, t: Any) -> str:
+    if value is None:
+        return NULL
+    return _number(value, t.bit_width) if isinstance(value, float) else _cell(value)
+
+
+def _number(value: float, bits: int) -> str:
+    """A float with as many digits as it can be relied on to have, so 4011.139999999999 reads 4011.14; whole numbers with all."""
+    if not math.isfinite(value) or abs(value) >= _EXACT[bits]:
+        return str(value)
+    if bits == 64:
+        return str(float(f"{value:.15g}"))
+    short = (f"{value:.{digits}g}" for digits in range(6, 10))  # as few as lead back to it
+    return str(float(next((s for s in short if struct.unpack("f", struct.pack("f", float(s)))[0] == value), value)))

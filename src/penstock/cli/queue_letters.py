@@ -42,7 +42,7 @@ def print_letters(letters: Sequence[Letter], output: str | None) -> None:
         return
     table = pa.Table.from_pylist([_row(letter) for letter in letters], _TABLE)
     shown = [n for n in _TABLE.names if n in _ALWAYS or any(value for value in table.column(n).to_pylist())]
-    print_table(table.select(_TABLE.names if chosen == "csv" else shown), chosen)
+    print_table(table.select(_TABLE.names if chosen == "csv" else shown), chosen, keys=["id"])
 
 
 def as_json(letter: Letter) -> dict[str, Any]:

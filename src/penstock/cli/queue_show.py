@@ -25,7 +25,7 @@ def print_list(output: str | None) -> bool:
         states = {name: queues.queue(name).state() for name in queues.names()}
     rows = [_numbers(state) | _others(state, states) for state in states.values()]
     if rows or output:
-        print_table(pa.Table.from_pylist(rows, LIST), output)
+        print_table(pa.Table.from_pylist(rows, LIST), output, keys=["queue"])
     return bool(rows)
 
 
@@ -53,7 +53,7 @@ def print_queue(name: str, output: str | None) -> None:
         click.echo(safe(line), err=True)
     row = _numbers(state) | {"bytes": state.bytes} | {n.replace(" ", "_"): state.counts.get(n, 0) for n in COUNTS}
     row["holders"] = [{"consumer": h.consumer, "messages": h.messages, "seconds": _rounded(h.seconds)} for h in state.holders]
-    print_table(pa.Table.from_pylist([row], NOW if kind_of(output) == "table" else ALL), output)
+    print_table(pa.Table.from_pylist([row], NOW if kind_of(output) == "table" else ALL), output, keys=["queue"])
 
 
 def _told(state: QueueState) -> list[str]:

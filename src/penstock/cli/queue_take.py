@@ -105,7 +105,7 @@ def print_moved(moved: Moved, name: str, dry_run: bool, output: str | None) -> N
             }
             for change in moved.changes
         ]
-        print_table(pa.Table.from_pylist(rows, MOVES), output)
+        print_table(pa.Table.from_pylist(rows, MOVES), output, keys=["id"])
     count = f"{moved.moved:,} message{'' if moved.moved == 1 else 's'}"
     told = f"nothing moved; {count} of {name} would be" if dry_run else f"moved {count} of {name}"
     click.echo(f"{told} · {moved.left:,} left where they are", err=True)

@@ -4,8 +4,11 @@ import sys
 import threading
 from types import TracebackType
 
+from penstock.cli.table import length, shortened
 from penstock.engine.driver import Report
 from penstock.engine.progress import Tally
+
+_JOINT = " · "
 
 
 class TerminalShow:
@@ -53,7 +56,13 @@ class TerminalShow:
 
 
 def _fit(text: str) -> str:
+    """As many parts of the line as fit; what is left out is never the half of a number."""
     import shutil
 
-    width = shutil.get_terminal_size((120, 24)).columns
-    return text if len(text) < width else text[: width - 2] + "…"
+    width = shutil.get_terminal_size((120, 24)).columns - 1  # in the last column a terminal would begin a new line
+    if length(text) <= width:
+        return text
+    parts = text.split(_JOINT)
+    while len(parts) > 1 and length(_JOINT.join([*parts, "…"])) > width:
+        parts.pop()
+    return shortened(_JOINT.join([*parts, "…"]), width)

@@ -1,5 +1,7 @@
 """`penstock state`: what flows keep between epochs."""
 
+from collections.abc import Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -90,7 +92,7 @@ def path(flow: str, step: str, table: str | None, output: str) -> None:
         for file in dict.fromkeys(line["file"] for line in lines):
             click.echo(file)
         return
-    _print(lines, output)
+    _print(lines, output, ["file", "table", "first", "rows"])
 
 
 @state.command()
@@ -124,7 +126,7 @@ def _show_holdings(flow: str | None, step: str | None, output: str | None) -> No
         decisions = _decisions(home, name)
         found, last = holdings(decisions, step), decided(decisions)
         if found:
-            _print([_for_people(held) if people else vars(held) for held in found], output)
+            _print([_for_people(held) if people else vars(held) for held in found], output, ["step", "table"])
         click.echo(safe(f"{_total(name, found)} · {last.buckets} buckets, epoch {last.epoch}"), err=True)
 
 
@@ -143,8 +145,9 @@ def _total(flow: str, held: "list[Holding]") -> str:
 def _show_rows(flow: str, step: str, table: str, key: dict[str, str], limit: int, output: str | None) -> None:
     from penstock.engine.state_report import rows_kept
 
-    kept = rows_kept(_decisions(_home(), flow), step, table, key, limit)
-    print_table(kept.rows, output)
+    decisions = _decisions(_home(), flow)
+    kept = rows_kept(decisions, step, table, key, limit)
+    print_table(kept.rows, output, keys=[*chain(*decisions.owner().get("holders", {}).get(step, {}).get("keys", ()))])
     if not kept.together:
         click.echo("runs are shown one by one: this step has a function of the flow's own, which brings them together", err=True)
     if kept.more:
@@ -160,10 +163,10 @@ def _pair(given: str) -> tuple[str, str]:
     return name, value
 
 
-def _print(lines: list[dict[str, Any]], output: str | None) -> None:
+def _print(lines: list[dict[str, Any]], output: str | None, keys: Sequence[str]) -> None:
     import pyarrow as pa
 
-    print_table(pa.Table.from_pylist(lines), output)
+    print_table(pa.Table.from_pylist(lines), output, keys=keys)
 
 
 def _size(size: int) -> str:

@@ -95,7 +95,7 @@ def list_(output: str | None) -> None:
     if not rows:
         click.echo(f"no topics in {find_home()}; penstock topic produce NAME FILE makes one", err=True)
     if rows or output:
-        print_table(pa.Table.from_pylist(rows, LIST), output)
+        print_table(pa.Table.from_pylist(rows, LIST), output, keys=["topic"])
 
 
 @topic.command()
@@ -119,7 +119,7 @@ def describe(name: str, output: str | None) -> None:
     click.echo("\n".join(f"{word:<14} {value}" for word, value in settings(found).items()), err=output is not None)
     for text in losses(found):
         click.echo(f"warning: {text}", err=True)
-    print_table(pa.Table.from_pylist(partitions(found), PARTITIONS), output)
+    print_table(pa.Table.from_pylist(partitions(found), PARTITIONS), output, keys=["partition"])
 
 
 @topic.command()

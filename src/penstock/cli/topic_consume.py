@@ -13,6 +13,7 @@ import orjson
 import pyarrow as pa
 
 from penstock.cli.output import kind_of, print_table, safe
+from penstock.cli.table import Writer
 from penstock.cli.topic_rows import META, Rows, as_object, parsed, rows_of
 from penstock.cli.topic_where import Condition
 from penstock.core.time import instant
@@ -224,25 +225,33 @@ def write_csv(chosen: Iterator[Rows], out: Out, meta: bool, changes: bool = Fals
 
 
 def write_tables(chosen: Iterator[Rows], spec: TopicSpec, meta: bool, live: bool) -> None:
-    """Tables for people. live: each as soon as it is there; else rows are brought together first."""
-    waiting: list[pa.Table] = []
+    """Tables for people. live: each as soon as it is there, below one header; else rows are brought together first."""
+    waiting, seen, writer = list[pa.Table](), set[str](), Writer(live)
+
+    def show() -> None:
+        table = _together(waiting)
+        keys = [*(table.column_names[:2] if meta else ()), *([spec.key] if spec.key else ())]
+        print_table(table, "table", keys=keys, writer=writer)
+        waiting.clear()
+
     for rows in chosen:
-        waiting.append(_for_people(rows, spec) if meta else rows.table.select([*rows.own, *([rows.op] if rows.gone else [])]))
+        own = [*rows.own, *([rows.op] if rows.gone else [])]
+        waiting.append(_for_people(rows, spec, seen) if meta else rows.table.select(own))
         if live or sum(t.num_rows for t in waiting) >= TABLE_ROWS:
-            print_table(_together(waiting), "table")
-            waiting = []
+            show()
     if waiting:
-        print_table(_together(waiting), "table")
+        show()
 
 
-def _for_people(rows: Rows, spec: TopicSpec) -> pa.Table:
-    """Position first, then the row; what no row has, and what stands in a column anyway, is left out."""
+def _for_people(rows: Rows, spec: TopicSpec, seen: set[str]) -> pa.Table:
+    """Position first, then the row; what no row has (nor had before: seen), and what stands in a column anyway, is left out."""
     names = dict(zip(META, rows.table.schema.names[len(rows.own) :], strict=True))
     order = [names[PARTITION], names[OFFSET]]
     order += [] if spec.key and not (rows.gone and spec.schema is None) else [names[KEY_OUT]]
     order += [] if spec.time else [names[TIME_OUT]]
     order += [*rows.own, names[HEADERS_OUT], names[OP_OUT]]
-    empty = {name for name in names.values() if rows.table.column(name).null_count == rows.count}
+    seen |= {name for name in names.values() if rows.table.column(name).null_count < rows.count}
+    empty = set(names.values()) - seen
     return rows.table.select([name for name in order if name not in empty])
 
 

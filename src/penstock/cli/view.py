@@ -2,6 +2,7 @@
 
 import re
 import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -44,7 +45,7 @@ def list_(output: str | None) -> None:
     if not lines:
         click.echo("no views yet: a view is made when its flow runs (penstock run flow.py)", err=True)
         return
-    print_table(pa.Table.from_pylist(lines), output)
+    print_table(pa.Table.from_pylist(lines), output, keys=["view"])
 
 
 @view.command()
@@ -59,17 +60,18 @@ def show(name: str, as_of: str | None, known_at: str | None, open_: bool, limit:
     if open_:
         if as_of or known_at:
             raise click.UsageError("--open shows what is open now; it cannot be combined with --as-of or --known-at")
-        rows = _open_rows(name).slice(0, limit)
+        rows, key = _open_rows(name)
+        rows = rows.slice(0, limit)
         if not rows.num_rows:
             click.echo(f"view {name}: nothing is open", err=True)
-        print_table(rows, output, f"{name}: not complete yet")
+        print_table(rows, output, f"{name}: not complete yet", keys=key)
         return
     with _opened(name) as found:
         rows = found.rows(as_of, _epoch_or_time(known_at), limit=limit)
         if not rows.num_rows:
             reason = found.why_empty() or "no row was there at that time"
             click.echo(safe(f"view {name} is empty: {reason}" if limit != 0 else f"view {name}: no rows asked for"), err=True)
-        print_table(rows, output)
+        print_table(rows, output, keys=found.meta.key)
 
 
 @view.command()
@@ -90,7 +92,7 @@ def get(name: str, key: tuple[str, ...], history: bool, output: str | None) -> i
     if not rows.num_rows:
         click.echo(safe(f"view {name} has no row {', '.join(key)}"), err=True)
         return 3
-    print_table(rows, output)
+    print_table(rows, output, keys=[*meta.key, "__since"])
     return None
 
 
@@ -100,10 +102,13 @@ def get(name: str, key: tuple[str, ...], history: bool, output: str | None) -> i
 @_OUTPUT
 def follow(name: str, new: bool, output: str | None) -> None:
     """The rows of a view, then every change, until interrupted. Deleted rows are told on standard error."""
+    from penstock.cli.table import Writer
+
+    writer = Writer(live=True)
     with _opened(name) as found:
         for changes in found.follow(since=found.epoch if new else -1):
             if changes.rows.num_rows:
-                print_table(changes.rows, output, f"{name}, epoch {changes.epoch}")
+                print_table(changes.rows, output, f"{name}, epoch {changes.epoch}", keys=found.meta.key, writer=writer)
             if changes.deleted.num_rows:
                 click.echo(f"epoch {changes.epoch}: {changes.deleted.num_rows} rows deleted", err=True)
             sys.stdout.flush()
@@ -135,14 +140,15 @@ def _opened(name: str) -> "View":
     return View(_views(), name)
 
 
-def _open_rows(name: str) -> "pa.Table":
+def _open_rows(name: str) -> "tuple[pa.Table, Sequence[str]]":
+    """The rows that are not complete, and the key of the view."""
     from penstock.engine.inspect import open_rows
     from penstock.storage.home import find_home
 
     with _opened(name) as found:
-        schema = found.meta.schema.arrow
+        schema, key = found.meta.schema.arrow, found.meta.key
     rows = open_rows(find_home(), name)
-    return schema.empty_table() if rows is None else rows.select(schema.names)
+    return (schema.empty_table() if rows is None else rows.select(schema.names)), key
 
 
 def _epoch_or_time(value: str | None) -> str | int | None:

@@ -83,15 +83,14 @@ def test_what_the_engine_says_is_read_once_and_in_whole_lines(tmp_path: Path) ->
 
 
 def seen() -> Sight:
-    windows = [
-        Window(datetime(2026, 1, 15, 9, n, tzinfo=UTC), Counter(tea=10_000, bread=9), Counter(tea=17_500_000)) for n in range(12)
-    ]
+    begins = [datetime(2026, 1, 15, 9, n, tzinfo=UTC) for n in range(12)]
+    windows = [Window(begin, Counter(tea=10_000, bread=9), Counter(tea=17_500_000_000)) for begin in begins]
     sight = Sight(epoch=5, delivered=5, rows=12_000, rate=3000.0, sales=windows, takings=windows[:2], unpaid=12_345)
     sight.last_unpaid.extend({"order_id": f"o{n:07d}", "at": windows[0].start, "cents": 1250} for n in range(8))
     return sight
 
 
-@pytest.mark.parametrize(("width", "height"), [(80, 24), (140, 45)])
+@pytest.mark.parametrize(("width", "height"), [(60, 24), (80, 24), (110, 24), (140, 45)])
 def test_the_screen_fits_the_terminal_and_shows_the_newest(width: int, height: int) -> None:
     out = io.StringIO()
     console = Console(file=out, width=width, height=height, force_terminal=True, color_system=None)
@@ -103,7 +102,9 @@ def test_the_screen_fits_the_terminal_and_shows_the_newest(width: int, height: i
     assert len(lines) < height
     assert max(map(len, lines)) <= width
     text = "\n".join(lines)
-    for shown in ("09:11", "10,009", "o0000007", "12.50", "running · epoch 5", "kill -9 in epoch 18"):
+    for shown in ("09:11", "10,009", "175,000,000", "o0000007", "12.50", "12,345 orders sent"):
+        assert shown in text
+    for shown in ("running · epoch 5", "kill -9 in epoch 18"):
         assert shown in text
 
 

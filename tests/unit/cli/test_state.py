@@ -89,7 +89,7 @@ def test_for_people_it_is_a_table(home: Path, capsys: pytest.CaptureFixture[str]
     told = capsys.readouterr().out
     (left,) = [line.split("  ") for line in told.splitlines() if " left " in line]
     assert [cell.strip() for cell in left if cell][:3] == ["settled", "join by order_id", "left"]
-    assert left[-2].strip() == "2024-01-15T10:00:00Z"
+    assert left[-1].strip() == "2024-01-15T10:00:00Z"
     assert " KiB" in told
 
 

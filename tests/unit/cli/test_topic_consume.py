@@ -136,6 +136,14 @@ def test_tables_show_position_and_row_even_where_types_change(call: Call) -> Non
     assert call("consume", "t", "--output", "table", "--max", "1", "--follow").out.count("partition") == 1
 
 
+def test_what_is_followed_has_one_header(call: Call) -> None:
+    for n in range(3):
+        call("produce", "t", "--schema", "n long", given=f'{{"n": {n}}}\n')
+    out = call("consume", "t", "--output", "table", "--max", "3", "--follow").out
+    assert out.count("partition") == 1
+    assert [line.split() for line in out.splitlines()[-3:]] == [["0", str(n), str(n)] for n in range(3)]
+
+
 def test_keys_and_headers_are_shown_as_text(call: Call) -> None:
     call("create", "t")
     with Producer(topic("t")) as producer:
