@@ -59,7 +59,7 @@ def plain_column(values: list[Any], t: pa.DataType) -> pa.Array | None:
         if pa.types.is_boolean(t):
             return pa.array(values, t) if kinds <= _BOOLEANS else None
         if pa.types.is_decimal(t):
-            return pa.array(values, t) if kinds <= _DECIMALS else None
+            return pa.array(values, t) if kinds <= _DECIMALS and not _beyond_arrow(values) else None
         if pa.types.is_timestamp(t):
             return _times(values, kinds)
         if pa.types.is_date(t):
@@ -67,6 +67,11 @@ def plain_column(values: list[Any], t: pa.DataType) -> pa.Array | None:
     except (pa.ArrowInvalid, OverflowError, UnicodeEncodeError):
         pass
     return None
+
+
+def _beyond_arrow(values: list[Any]) -> bool:
+    """Whether a decimal has more places than Arrow's own type: Arrow takes some of these for 0 without a word."""
+    return any(isinstance(v, decimal.Decimal) and v.is_finite() and int(v.as_tuple().exponent) < -38 for v in values)
 
 
 def _times(values: list[Any], kinds: set[type]) -> pa.Array | None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import orjson
 import pyarrow as pa
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from penstock.core.schema import Schema
@@ -43,6 +43,7 @@ alike = st.one_of(
 )
 
 
+@example("decimal(38,10)", [decimal.Decimal("5.7899999999999895535627233E-24")])
 @settings(max_examples=250, deadline=None)
 @given(st.sampled_from(TYPES), st.one_of(alike, st.lists(python_scalars, max_size=6)))
 def test_a_whole_column_gives_what_each_of_its_values_gives(ddl: str, values: list[Any]) -> None:
