@@ -33,6 +33,8 @@
 The first line says what happened, in lower case and without a full stop; `detail` lines follow, then a hint.
 """
 
+import sys
+
 
 class PenstockError(Exception):
     """Base of everything Penstock raises on purpose."""
@@ -54,6 +56,11 @@ class PenstockError(Exception):
     def __reduce__(self) -> tuple[object, ...]:
         """Errors cross process borders (Spark tasks) whole."""
         return _restore, (type(self), self.what, self.detail, self.hint)
+
+
+def install(*packages: str) -> str:
+    """The hint where a library is missing: what works whether Penstock was installed by its name or from a clone."""
+    return f"{sys.executable} -m pip install {' '.join(packages)}"
 
 
 def _restore(kind: type[PenstockError], what: str, detail: tuple[str, ...], hint: str | None) -> PenstockError:

@@ -12,6 +12,7 @@ import orjson
 from penstock.cli.topic_lines import Batch, Batching, lines_of
 from penstock.cli.topic_produce import INTERRUPTED, Interrupt, Rejects, progress
 from penstock.errors import BadInput, PenstockError
+from penstock.log.codec import why_no_json
 from penstock.queue.checks import check_message
 from penstock.queue.port import Message
 from penstock.queue.queue import Queue
@@ -39,7 +40,7 @@ class Order:
         try:
             read = orjson.loads(body)
         except orjson.JSONDecodeError as wrong:
-            raise BadInput(f"it is no JSON: {wrong}", hint="--format raw sends any line") from None
+            raise BadInput(why_no_json(body, wrong), hint="--format raw sends any line") from None
         return check_message(message_of(body, {**self.said, **self._from(read)}))
 
     def _from(self, read: object) -> MessageWishes:
@@ -88,7 +89,8 @@ def send_lines(queue: Queue, file: BinaryIO | None, order: Order) -> int:
         click.echo(f"failed; {outcome.sent:,} messages are known to be in the queue", err=True)
         raise
     _close(queue, outcome)
-    return 1 if outcome.stopped else INTERRUPTED if outcome.interrupted else 0
+    none = outcome.rejects.count and not outcome.sent + outcome.dropped
+    return 1 if outcome.stopped or none else INTERRUPTED if outcome.interrupted else 0
 
 
 def _send(queue: Queue, batches: Iterator[Batch], order: Order, outcome: Outcome, advance: Callable[[Batch], None]) -> None:

@@ -111,12 +111,13 @@ def describe(name: str, output: str | None) -> None:
     """
     import pyarrow as pa
 
-    from penstock.cli.output import print_table
+    from penstock.cli.output import kind_of, print_table
     from penstock.cli.topic_describe import PARTITIONS, losses, partitions, settings
     from penstock.log.open import open_log
 
     found = open_log().topic(name)
-    click.echo("\n".join(f"{word:<14} {value}" for word, value in settings(found).items()), err=output is not None)
+    told = "\n".join(f"{word:<14} {value}" for word, value in settings(found).items())
+    click.echo(told, err=kind_of(output) != "table")  # what a program reads has rows alone
     for text in losses(found):
         click.echo(f"warning: {text}", err=True)
     print_table(pa.Table.from_pylist(partitions(found), PARTITIONS), output, keys=["partition"])

@@ -1,5 +1,6 @@
 """Lines from a file, a pipe or a TCP socket, in batches that neither grow without bound nor wait for a slow writer."""
 
+import codecs
 import os
 import select
 import selectors
@@ -8,6 +9,8 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import BinaryIO
+
+from penstock.errors import BadInput
 
 READ = 1 << 18
 BATCH_BYTES = 8 << 20
@@ -88,9 +91,11 @@ def lines_of(stream: BinaryIO, how: Batching) -> Iterator[Batch]:
     """The lines of a file, a pipe or a terminal."""
     splitter, batch = Splitter(how.limit, keep_blank=how.keep_blank), Batch()
     read, ready = _reader(stream)
+    first = not how.keep_blank
     while not how.stop():
         if ready(TICK):
-            data = read()
+            data = _unmarked(read()) if first else read()
+            first = False
             if not data:
                 batch.add(*splitter.end())
                 break
@@ -100,6 +105,14 @@ def lines_of(stream: BinaryIO, how: Batching) -> Iterator[Batch]:
             yield batch.cut(how.rows)
     while batch.lines or batch.size:
         yield batch.cut(how.rows)
+
+
+def _unmarked(data: bytes) -> bytes:
+    """The begin of a text without the mark that some editors and Windows put there."""
+    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        hint = "convert it: iconv -f UTF-16 -t UTF-8 FILE | penstock topic produce NAME"
+        raise BadInput("the lines are UTF-16; they must be UTF-8", hint=hint)
+    return data.removeprefix(codecs.BOM_UTF8)
 
 
 def _reader(stream: BinaryIO) -> tuple[Callable[[], bytes], Callable[[float], bool]]:

@@ -18,7 +18,7 @@ from penstock.log.port import Topic
 from penstock.log.producer import Producer, as_micros
 
 SHOWN = 20  # lines told of, before they are only counted
-INTERRUPTED = 130
+FAILED, INTERRUPTED = 1, 130
 
 
 @dataclass
@@ -204,7 +204,9 @@ def produce_all(
             source = Input(server=server)
         outcome = _produce(topic, source, order, Rejects(rejects), mark)
     click.echo(_closing(topic, outcome), err=True)
-    return 1 if outcome.stopped else INTERRUPTED if outcome.interrupted and not address else 0
+    if outcome.stopped or (outcome.rejects.count and not outcome.rows):
+        return FAILED
+    return INTERRUPTED if outcome.interrupted and not address else 0
 
 
 def _produce(topic: Topic, source: Input, order: Order, rejects: Rejects, mark: int | None) -> Outcome:
@@ -229,4 +231,7 @@ def _closing(topic: Topic, outcome: Outcome) -> str:
     partitions = f"{topic.spec.partitions} partition{'' if topic.spec.partitions == 1 else 's'}"
     rows = f"produced {outcome.rows:,} row{'' if outcome.rows == 1 else 's'} to {topic.spec.name} ({partitions})"
     why = "stopped at the first line that was refused: " if outcome.stopped else "interrupted: " if outcome.interrupted else ""
-    return f"{why}{rows} · {outcome.rejects.count:,} rejected"
+    told = f"{why}{rows} · {outcome.rejects.count:,} rejected"
+    if outcome.rows or not outcome.rejects.count:
+        return told
+    return f"{told}\nno line fits the topic: penstock topic describe {topic.spec.name}"

@@ -104,8 +104,21 @@ def _parse(text: bytes | str | None, index: int, refused: Reasons) -> Any:
     try:
         return orjson.loads(text)
     except orjson.JSONDecodeError as bad:
-        refused[index] = f"not JSON: {bad.msg} at column {bad.colno}" if text.strip() else "not JSON: an empty line"
+        refused[index] = why_no_json(text, bad)
         return _NOTHING
+
+
+def why_no_json(text: bytes | str, bad: orjson.JSONDecodeError) -> str:
+    """What is wrong with a text that JSON does not read; first of all, whether it is text."""
+    if not text.strip():
+        return "not JSON: an empty line"
+    try:
+        text.decode() if isinstance(text, bytes) else text.encode()
+    except UnicodeDecodeError as wrong:
+        return f"not UTF-8: byte 0x{wrong.object[wrong.start]:02x} at column {wrong.start + 1}"
+    except UnicodeEncodeError as wrong:
+        return f"not UTF-8: half a character at column {wrong.start + 1}"
+    return f"not JSON: {bad.msg} at column {bad.colno}"
 
 
 def make_decimals_exact(

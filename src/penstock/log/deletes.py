@@ -11,6 +11,7 @@ from typing import Any
 
 import orjson
 
+from penstock.log.codec import why_no_json
 from penstock.log.port import KEY, OPS, VALUE, TopicSpec
 from penstock.log.text import json_row, key_text
 
@@ -39,7 +40,7 @@ def named(values: Sequence[bytes], spec: TopicSpec, refused: dict[int, str]) -> 
         try:
             found = orjson.loads(value)
         except orjson.JSONDecodeError as bad:
-            refused[i] = f"not JSON: {bad.msg} at column {bad.colno}"
+            refused[i] = why_no_json(value, bad)
             found = {}
         out[i] = fields_of(found, spec)
         out[i].pop(OPS, None)

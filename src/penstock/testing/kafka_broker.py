@@ -73,7 +73,7 @@ class KafkaBroker(Server):
 
     def start(self) -> None:
         if not find_spec("confluent_kafka"):
-            raise NotToBeHad("Kafka's client is not installed (pip install 'penstock[kafka]')")
+            raise NotToBeHad("Kafka's client is not installed (pip install confluent-kafka fastavro)")
         self.start_as(_prepared())
 
     def start_as(self, program: list[str]) -> None:

@@ -52,7 +52,7 @@ class RabbitServer(Server):
 
     def start(self) -> None:
         if not find_spec("pika"):
-            raise NotToBeHad("RabbitMQ's client is not installed (pip install 'penstock[rabbitmq]')")
+            raise NotToBeHad("RabbitMQ's client is not installed (pip install pika)")
         self._start(self._begin)
 
     def stop(self, how: signal.Signals = signal.SIGTERM) -> None:

@@ -190,7 +190,7 @@ def test_send_reads_lines_and_takes_id_key_and_route_from_them(call: Call) -> No
     answer = call("send", "emails", "--id-field", "id", "--key-field", "to", "--route-field", "kind", given="\n".join(lines))
     assert answer.code == 0
     assert "sent 1 message to emails · 3 rejected" in answer.err
-    assert "line 2: it is no JSON" in answer.err
+    assert "line 2: not JSON" in answer.err
     assert "line 3: it has no field 'id' for its id" in answer.err
     assert "line 5: 'a b' cannot be a route" in answer.err
     [row] = call("peek", "emails").rows

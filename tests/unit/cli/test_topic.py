@@ -42,7 +42,7 @@ def test_create_makes_a_topic_with_all_its_settings_and_describe_shows_them(call
     call("produce", "orders", given=lines(order(0), order(1), order(4)))
     told = call("describe", "orders")
     for text in (ORDERS, topic("orders").id, "3 (by user_id % 3)", "os", "2 hours", "5,000 bytes"):
-        assert text in told.out
+        assert text in told.err
     answer = call("describe", "orders", "--output", "jsonl")
     assert [(r["partition"], r["first"], r["next"], r["rows"], r["greatest_time"]) for r in answer.rows] == [
         (0, 0, 1, 1, "2024-01-15T10:00:00Z"),
@@ -110,7 +110,7 @@ def test_produce_reads_a_file_and_says_every_line_it_refused(call: Call, tmp_pat
     assert answer.err.splitlines() == [
         "line 3: not JSON: unexpected end of data at column 2",
         "line 4: column 'amount' wants double, found the text 'x'",
-        "line 5: not JSON: str is not valid UTF-8: surrogates not allowed at column 1",
+        "line 5: not UTF-8: byte 0xff at column 8",
         "produced 2 rows to orders (1 partition) · 3 rejected",
     ]
     kept = [json.loads(line) for line in rejects.read_bytes().splitlines()]
@@ -120,8 +120,31 @@ def test_produce_reads_a_file_and_says_every_line_it_refused(call: Call, tmp_pat
 def test_produce_tells_of_twenty_refused_lines_and_counts_the_rest(call: Call, tmp_path: Path) -> None:
     answer = call("produce", "t", "--rejects", str(tmp_path / "r"), given="x\n" * 50)
     assert answer.err.count("not JSON") == 20
-    assert answer.err.endswith("produced 0 rows to t (1 partition) · 50 rejected\n")
+    assert answer.err.splitlines()[-2:] == [
+        "produced 0 rows to t (1 partition) · 50 rejected",
+        "no line fits the topic: penstock topic describe t",
+    ]
+    assert answer.code == 1
     assert len((tmp_path / "r").read_bytes().splitlines()) == 50
+
+
+def test_a_byte_order_mark_is_taken_and_utf_16_is_told(call: Call) -> None:
+    assert call("produce", "t", "--schema", "a long", given=b'\xef\xbb\xbf{"a": 1}\n{"a": 2}\n').code == 0
+    assert call("consume", "t").rows == [{"a": 1}, {"a": 2}]
+    answer = call("produce", "t", given='{"a": 1}\n'.encode("utf-16"))
+    assert answer.code == 2
+    assert "the lines are UTF-16" in answer.err
+    call("produce", "lines", "--format", "raw", given=b"\xef\xbb\xbfa\n")
+    assert [bytes(r.value) for r in records(open_log().topic("lines"))] == [b"\xef\xbb\xbfa"], "raw lines stay as they are"
+
+
+def test_what_describe_prints_for_programs_is_rows_alone(call: Call) -> None:
+    call("create", "t", "--schema", "a long")
+    answer = call("describe", "t")
+    assert [row["partition"] for row in answer.rows] == [0]
+    assert "schema" in answer.err
+    answer = call("describe", "t", "--output", "table")
+    assert answer.out.splitlines()[0].split() == ["topic", "t"]
 
 
 def test_produce_stops_at_the_first_refused_line_if_told_to(call: Call) -> None:

@@ -56,12 +56,12 @@ def test_settings_are_shown_and_taken_back(home: Path, capsys: pytest.CaptureFix
     assert run(["topic", "create", "t", "--retain", "7 days", "--retain-bytes", "10GB", "--hold", "1 hour"]) == 0
     capsys.readouterr()
     assert run(["topic", "describe", "t"]) == 0
-    out = capsys.readouterr().out
+    out = capsys.readouterr().err
     assert "keeps          7 days · 10,000,000,000 bytes a partition" in out
     assert "hold           1 hour longer, for readers that are behind" in out
     assert run(["topic", "alter", "t", "--retain", "none", "--retain-bytes", "none"]) == 0
     assert run(["topic", "describe", "t"]) == 0
-    assert "keeps          all\n" in capsys.readouterr().out
+    assert "keeps          all\n" in capsys.readouterr().err
 
 
 def test_what_goes_unread_is_told_by_clean_describe_and_doctor(home: Path, capsys: pytest.CaptureFixture[str]) -> None:

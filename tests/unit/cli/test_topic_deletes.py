@@ -87,7 +87,7 @@ def test_a_changelog_is_described_as_one(call: Call) -> None:
     from penstock.log.port import TopicSpec
 
     open_log().create(TopicSpec("sales", schema=Schema.of("user string, n long"), key="user", writer="shop", changelog=True))
-    said = call("describe", "sales").out
+    said = call("describe", "sales").err
     assert "changelog" in said
     assert "flow shop" in said
     (listed,) = call("list", "--output", "jsonl").rows

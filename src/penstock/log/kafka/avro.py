@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.core.schema import Schema
-from penstock.errors import LogError
+from penstock.errors import LogError, install
 from penstock.log.codec import Decoded, decode_rows
 from penstock.log.columns import Reasons
 
@@ -36,7 +36,7 @@ def library() -> Any:
         import fastavro
         import fastavro.schema
     except ImportError as error:
-        raise LogError("the library for Avro is not installed", str(error), hint="pip install 'penstock[kafka]'") from error
+        raise LogError("the library for Avro is not installed", str(error), hint=install("fastavro")) from error
     return fastavro
 
 

@@ -9,7 +9,7 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import Any, NamedTuple, TypeVar
 
-from penstock.errors import AlreadyThere, LogError, NotFound, OffsetGone, PenstockError
+from penstock.errors import AlreadyThere, LogError, NotFound, OffsetGone, PenstockError, install
 from penstock.log.kafka.settings import KafkaSettings
 
 PATIENCE = 60.0  # seconds without an answer after which the broker counts as away
@@ -27,7 +27,7 @@ def library() -> Any:
         import confluent_kafka
         import confluent_kafka.admin
     except ImportError as error:
-        raise LogError(_EXTRA, str(error), hint="pip install 'penstock[kafka]'") from error
+        raise LogError(_EXTRA, str(error), hint=install("confluent-kafka", "fastavro")) from error
     return confluent_kafka
 
 

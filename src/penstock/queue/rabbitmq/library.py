@@ -4,7 +4,7 @@ import logging
 from functools import cache
 from typing import Any
 
-from penstock.errors import LogError
+from penstock.errors import LogError, install
 
 
 @cache
@@ -14,7 +14,7 @@ def library() -> Any:
         import pika
         import pika.adapters.asyncio_connection
     except ImportError as error:
-        raise LogError("RabbitMQ's client is not installed", str(error), hint="pip install 'penstock[rabbitmq]'") from error
+        raise LogError("RabbitMQ's client is not installed", str(error), hint=install("pika")) from error
     logging.getLogger("pika").setLevel(logging.CRITICAL)
     return pika
 
