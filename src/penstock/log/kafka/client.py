@@ -142,10 +142,19 @@ def offsets(settings: KafkaSettings, name: str, partitions: list[int], *, commit
         for what in (spec.earliest(), spec.latest(), spec.max_timestamp()):
             wanted = {kafka.TopicPartition(name, p): what for p in partitions}
             asked.append(admin(settings).list_offsets(wanted, isolation_level=level, request_timeout=PROMPT))
-        return [{tp.partition: future.result(PATIENCE) for tp, future in one.items()} for one in asked]
+        found = [{tp.partition: future.result(PATIENCE) for tp, future in one.items()} for one in asked]
+        _refuse_missing(name, [info for one in found[:2] for info in one.values()])
+        return found
 
     first, last, newest = insisted(settings, name, ask)
     return {p: Bounds(first[p].offset, last[p].offset, newest[p].timestamp) for p in partitions}
+
+
+def _refuse_missing(name: str, bounds: list[Any]) -> None:
+    """An answer without a number is none: around a restart the client gives -1001 for an offset, and no error with it."""
+    if any(info.offset < 0 for info in bounds):
+        kafka = library()
+        raise kafka.KafkaException(kafka.KafkaError(kafka.KafkaError.LEADER_NOT_AVAILABLE, f"no offsets of {name} were told"))
 
 
 def produce_one(settings: KafkaSettings, name: str, partition: int, value: bytes | None, key: bytes | None, **more: Any) -> int:

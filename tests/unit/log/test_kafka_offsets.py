@@ -1,0 +1,45 @@
+"""The bounds of a partition as a restarting broker tells them: an answer without a number is asked for again, and never used."""
+
+from collections.abc import Iterator
+from concurrent.futures import Future
+from types import SimpleNamespace
+from typing import Any
+
+import confluent_kafka
+import pytest
+
+from penstock.errors import LogError
+from penstock.log.kafka import client
+from penstock.log.kafka.settings import KafkaSettings
+
+SETTINGS = KafkaSettings.of("kafka://127.0.0.1:9")
+INVALID = confluent_kafka.OFFSET_INVALID
+
+
+class Admin:
+    """Answers with these offsets, one after the other: earliest, latest, and the newest record, for every partition."""
+
+    def __init__(self, *answers: tuple[int, int, int]) -> None:
+        self._told: Iterator[int] = iter([offset for answer in answers for offset in answer])
+
+    def list_offsets(self, wanted: dict[Any, Any], **more: Any) -> dict[Any, "Future[Any]"]:
+        offset = next(self._told)
+        found: dict[Any, Future[Any]] = {place: Future() for place in wanted}
+        for future in found.values():
+            future.set_result(SimpleNamespace(offset=offset, timestamp=7))
+        return found
+
+
+@pytest.mark.parametrize("half", [(INVALID, INVALID, INVALID), (0, INVALID, 3), (INVALID, 9, 3)])
+def test_an_end_that_the_broker_did_not_tell_is_asked_for_again(half: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    admin = Admin(half, half, (2, 9, 3))  # type: ignore[arg-type]
+    monkeypatch.setattr(client, "admin", lambda settings: admin)
+    assert client.offsets(SETTINGS, "orders", [0]) == {0: client.Bounds(2, 9, 7)}
+
+
+def test_an_end_that_is_never_told_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "PATIENCE", 0.1)
+    admin = Admin(*[(INVALID, INVALID, INVALID)] * 100)
+    monkeypatch.setattr(client, "admin", lambda settings: admin)
+    with pytest.raises(LogError, match="cannot be used"):
+        client.offsets(SETTINGS, "orders", [0])
