@@ -12,7 +12,7 @@ from penstock.errors import BadSchema
 from penstock.flow.analyzer import Analyzer
 from penstock.flow.forbidden import check_meaning, check_text
 from penstock.flow.place import Place
-from penstock.flow.whitelist import tree_of
+from penstock.flow.whitelist import reads_alike, tree_of
 
 _DIALECT = "spark"
 
@@ -25,7 +25,7 @@ def read(sql: str, schema: Schema, at: Place, analyzer: Analyzer) -> Expression:
     check_meaning(sql, parsed, tokens, at)
     columns = _columns(sql, parsed, schema, at)
     # Spark and sqlglot read some escapes in strings differently; what has one is Spark's.
-    tree = None if "\\" in sql else tree_of(parsed, schema)
+    tree = tree_of(parsed, schema) if "\\" not in sql and reads_alike(parsed, tokens) else None
     if tree is not None:
         return Expression(sql, tree.type, columns, tree)
     with at.located():

@@ -8,9 +8,11 @@ import datetime as dt
 import re
 from collections.abc import Sequence
 from decimal import Decimal
+from itertools import pairwise
 
 import pyarrow as pa
 from sqlglot import exp
+from sqlglot.tokens import Token
 
 from penstock.core.expression import Call, Column, Literal, Tree, walk
 from penstock.core.schema import TIMESTAMP, Schema
@@ -27,6 +29,31 @@ _TIME = re.compile(r"(\d{4}-\d\d-\d\d)(?:[ T](\d\d:\d\d:\d\d(?:\.\d{1,6})?)(Z?))
 _DAY = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
 _DIGITS = 15  # a decimal of so many digits becomes the same double everywhere
 _LONGEST_DOUBLE_LIST = 10  # beyond it Spark looks values up in a hash set, where -0.0 is not 0.0
+
+
+def reads_alike(node: exp.Expression, tokens: Sequence[Token]) -> bool:
+    """Whether Spark's grammar takes what sqlglot has read: not `a is null = b`, where sqlglot puts brackets of its own, nor a list
+    that ends in a comma."""
+    if any(a.text == "," and b.text == ")" for a, b in pairwise(tokens)):
+        return False
+    brackets = [i for i, token in enumerate(tokens) if token.text == "(" and not (i and _opens_a_list(tokens[i - 1]))]
+    if len(list(node.find_all(exp.Paren))) <= len(brackets):
+        return True
+    return not any(_compares_a_test(n) for n in node.find_all(exp.Binary, exp.Between) if not isinstance(n, exp.Is))
+
+
+def _opens_a_list(before: Token) -> bool:
+    """Whether a bracket behind this token holds a list or what a function is given."""
+    word = before.text.lower()
+    return word.isidentifier() and word not in ("and", "or", "not", "between")
+
+
+def _compares_a_test(node: exp.Expression) -> bool:
+    """Whether `is null` in brackets stands beside an operator other than and, or."""
+    sides = (node.args.get(side) for side in ("this", "expression", "low", "high"))
+    inner = [side.this for side in sides if isinstance(side, exp.Paren)]
+    tests = (i.this if isinstance(i, exp.Not) else i for i in inner)
+    return not isinstance(node, exp.Connector) and any(isinstance(t, exp.Is) for t in tests)
 
 
 def tree_of(node: exp.Expression, schema: Schema) -> Tree | None:

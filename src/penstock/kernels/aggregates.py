@@ -167,7 +167,7 @@ def _rate(read: _Read) -> pa.Array:
 def _sum(read: _Read) -> pa.Array:
     empty, limbs = read.counts() == 0, read.limbs("sum")
     if pa.types.is_floating(read.input):
-        return as_type(pa.array(limbs[0], mask=empty), read.type)
+        return as_type(pa.array(limbs[0] + 0.0, mask=empty), read.type)  # -0.0 alone adds up to 0.0, too
     if pa.types.is_decimal(read.type):
         return _nulled(exact.decimals(limbs, read.type), empty)
     return as_type(_nulled(exact.longs(limbs), empty), read.type)
@@ -177,7 +177,7 @@ def _average(read: _Read) -> pa.Array:
     counts, limbs = read.counts(), read.limbs("sum")
     empty, n = counts == 0, np.maximum(counts, 1)
     if pa.types.is_floating(read.input):
-        return as_type(pa.array(limbs[0] / n, mask=empty), read.type)
+        return as_type(pa.array((limbs[0] + 0.0) / n, mask=empty), read.type)
     if pa.types.is_decimal(read.input):
         return _decimal_average(exact.integers(limbs), counts, read.input.scale, read.type)
     low, high = exact.carried(limbs)

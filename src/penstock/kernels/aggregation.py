@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from penstock.kernels.aggregates import Aggregate, kept_for, result
 from penstock.kernels.parts import Partial, carry, folding
-from penstock.kernels.tables import column, plain, stored
+from penstock.kernels.tables import column, plain, stored, with_plain
 
 Longs = npt.NDArray[np.int64]
 
@@ -39,8 +39,7 @@ class Aggregation:
         wanted = list(dict.fromkeys([*by, *(part.column for part in self._parts if part.column)]))
         if self._bags or not (wanted or columns):
             columns.append(pl.Series(_ROW, np.arange(rows.num_rows)))
-        plain = [pl.col(name) + 0.0 for name in by if pa.types.is_floating(self._input.field(name).type)]  # -0.0 is 0.0
-        frame = frame_of(rows.select(wanted)).lazy().with_columns(*columns, *plain) if wanted else pl.LazyFrame(columns)
+        frame = frame_of(with_plain(rows.select(wanted), by)).lazy().with_columns(*columns) if wanted else pl.LazyFrame(columns)
         grouped = partial.finish(self._grouped(frame, [*by, *made], partial.expressions))
         keys = [self._input.field(name).with_nullable(True) for name in by] + [pa.field(name, pa.int64()) for name in made]
         if not self._bags:

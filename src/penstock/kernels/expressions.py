@@ -21,6 +21,7 @@ _COMPARE: dict[str, Callable[[pl.Expr, pl.Expr], pl.Expr]] = {
     ">=": operator.ge,
 }
 _ARITHMETIC: dict[str, Callable[[pl.Expr, pl.Expr], pl.Expr]] = {"+": operator.add, "-": operator.sub, "*": operator.mul}
+_FLOATS: dict[str, Callable[[float, float], float]] = {"+": operator.add, "-": operator.sub, "*": operator.mul}
 
 
 def compile(tree: Tree) -> pl.Expr:
@@ -55,10 +56,33 @@ def _expr(tree: Tree) -> pl.Expr:
         case Call("neg", (inner,), _):
             return _expr(inner) * -1.0
         case Call(op, (left, right), t) if op in _ARITHMETIC:
-            return _ARITHMETIC[op](_expr(left).cast(_dtype(t)), _expr(right).cast(_dtype(t)))
+            value = _worked_out(tree)
+            return _ARITHMETIC[op](_number(left, t), _number(right, t)) if value is None else pl.lit(value, dtype=_dtype(t))
         case Call(op, (left, right), _) if op in _COMPARE:
             return _COMPARE[op](*_alike(left, right))
     raise ValueError(f"an expression of the white list has no {tree}")
+
+
+def _number(tree: Tree, t: pa.DataType) -> pl.Expr:
+    """A side of + - *. A zero that is the same for all rows becomes a column: Polars leaves a scalar out, and -0.0 + 0.0 is 0.0."""
+    value = _worked_out(tree)
+    if value is None:
+        return _expr(tree).cast(_dtype(t))
+    return pl.lit(value, dtype=_dtype(t)) if value else pl.repeat(value, pl.len(), dtype=_dtype(t))
+
+
+def _worked_out(tree: Tree) -> float | None:
+    """The value of a number that no row changes; None where there is a column in it."""
+    match tree:
+        case Literal(int() | float() as value, _):
+            return float(value)
+        case Call("neg", (inner,), _):
+            given = _worked_out(inner)
+            return None if given is None else -given
+        case Call(op, (left, right), _) if op in _ARITHMETIC:
+            first, second = _worked_out(left), _worked_out(right)
+            return None if first is None or second is None else _FLOATS[op](first, second)
+    return None
 
 
 def _literal(value: object, t: pa.DataType) -> pl.Expr:

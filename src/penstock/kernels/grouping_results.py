@@ -13,7 +13,7 @@ from penstock.core.time import NEVER
 from penstock.kernels.aggregates import Aggregate
 from penstock.kernels.aggregation import Aggregation
 from penstock.kernels.changes import Differences, differences
-from penstock.kernels.tables import as_type, column, plain, travelling
+from penstock.kernels.tables import as_type, column, travelling, with_plain
 
 COUNT, LAST = "__count", "__last"  # how many rows a group has, and the time of the newest
 
@@ -44,10 +44,7 @@ class GroupResults:
 
     def plain(self, rows: pa.Table) -> pa.Table:
         """Rows of one group have equal values in its columns: -0.0 is 0.0."""
-        for i, name in enumerate(rows.column_names):
-            if name in self.by and pa.types.is_floating(rows.schema.field(i).type):
-                rows = rows.set_column(i, name, plain(column(rows, name)))
-        return rows
+        return with_plain(rows, [name for name in self.by if name in rows.column_names])
 
     def of(self, partials: pa.Table) -> pa.Table:
         """The rows of groups (with HASH), from folded partial results."""

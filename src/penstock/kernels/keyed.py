@@ -15,7 +15,7 @@ from penstock.core.hashing import Hashes, hash64
 from penstock.kernels.aggregation import frame_of
 from penstock.kernels.judging import behind_their_watermark
 from penstock.kernels.port import Prepared
-from penstock.kernels.tables import column, numbers
+from penstock.kernels.tables import column, numbers, with_plain
 
 Longs = npt.NDArray[np.int64]
 
@@ -68,9 +68,8 @@ def _one_key_each(frame: pl.DataFrame, keys: Longs, count: int) -> bool:
 
 def _told_apart(rows: pa.Table, by: Sequence[str]) -> Longs:
     """Different keys share a hash."""
-    frame = frame_of(rows)
-    plain = [pl.col(name) + 0.0 for name in by if frame[name].dtype.is_float()]  # -0.0 is 0.0
-    groups = frame.with_columns(*plain).with_row_index("__i").group_by(*by, HASH).agg(pl.col("__i")).sort(HASH)
+    frame = frame_of(with_plain(rows, by))
+    groups = frame.with_row_index("__i").group_by(*by, HASH).agg(pl.col("__i")).sort(HASH)
     numbered = groups.with_columns(pl.int_range(pl.len(), dtype=pl.Int64).alias("__n")).explode("__i")
     keys = np.empty(rows.num_rows, np.int64)
     keys[numbered["__i"].to_numpy()] = numbered["__n"].to_numpy()

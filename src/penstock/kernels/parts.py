@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from penstock.kernels import exact
 from penstock.kernels.tables import column as whole
+from penstock.kernels.tables import without_sign
 
 Numbers = npt.NDArray[Any]
 Kind = Literal["rows", "true", "count", "sum", "squares", "spread", "min", "max"]
@@ -85,8 +86,10 @@ class Partial:
         elif part.kind == "spread":
             self.expressions += _spread(part, column.cast(pl.Float64))
         else:
-            values = column + 0.0 if part.floating else column  # -0.0 is 0.0
-            self.expressions.append(_extreme(part, values).alias(name))
+            if part.floating:
+                self.columns[name] = pl.Series(name, without_sign(whole(rows, part.column)))
+                column = pl.col(name)
+            self.expressions.append(_extreme(part, column).alias(name))
 
     def _exact(self, part: Part, column: pa.Array) -> None:
         added = exact.addends(column) if part.kind == "sum" else exact.square_addends(column)

@@ -1,5 +1,6 @@
 """Columns of Arrow tables as the kernels want them: NumPy without a copy where there is one chunk, plain types in state."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -55,7 +56,20 @@ def plain(values: Any) -> Any:
     """Values as they are told apart and compared: -0.0 is 0.0, and NaN is NaN whatever its bits."""
     if not pa.types.is_floating(values.type):
         return values
-    return pc.if_else(pc.is_nan(values), pa.scalar(np.nan, values.type), pc.add(values, pa.scalar(0.0, values.type)))
+    return pc.if_else(pc.is_nan(values), pa.scalar(np.nan, values.type), without_sign(values))
+
+
+def without_sign(values: Any) -> Any:
+    """Doubles or floats with 0.0 for -0.0. Not with Polars, which takes `x + 0.0` for x."""
+    return pc.add(values, pa.scalar(0.0, values.type))
+
+
+def with_plain(rows: pa.Table, names: Sequence[str]) -> pa.Table:
+    """The rows with these columns as they are told apart."""
+    for name in names:
+        if pa.types.is_floating(rows.schema.field(name).type):
+            rows = rows.set_column(rows.column_names.index(name), name, plain(rows[name]))
+    return rows
 
 
 def stored(frame: pl.DataFrame, schema: pa.Schema) -> pa.Table:
