@@ -4,6 +4,7 @@ Null logic is three-valued, NaN equals itself and is the greatest number, -0.0 e
 """
 
 import functools
+import math
 import operator
 from collections.abc import Callable
 
@@ -55,20 +56,33 @@ def _expr(tree: Tree) -> pl.Expr:
             return _remainder(_expr(left).cast(_dtype(t)), divisor)
         case Call("neg", (inner,), _):
             return _expr(inner) * -1.0
-        case Call(op, (left, right), t) if op in _ARITHMETIC:
-            value = _worked_out(tree)
-            return _ARITHMETIC[op](_number(left, t), _number(right, t)) if value is None else pl.lit(value, dtype=_dtype(t))
+        case Call(op, (left, right), _) if op in _ARITHMETIC:
+            return _arithmetic(op, left, right)
         case Call(op, (left, right), _) if op in _COMPARE:
             return _COMPARE[op](*_alike(left, right))
     raise ValueError(f"an expression of the white list has no {tree}")
 
 
-def _number(tree: Tree, t: pa.DataType) -> pl.Expr:
-    """A side of + - *. A zero that is the same for all rows becomes a column: Polars leaves a scalar out, and -0.0 + 0.0 is 0.0."""
+def _arithmetic(op: str, left: Tree, right: Tree) -> pl.Expr:
+    """+ - * of doubles. Polars leaves out a zero that is the same for all rows, and -0.0 + 0.0 is 0.0."""
+    first, second = _worked_out(left), _worked_out(right)
+    if op != "*" and second == 0 and first is None:
+        zero = second if op == "+" else -second
+        return _double(left) if math.copysign(1, zero) < 0 else _unsigned(_double(left))
+    if op != "*" and first == 0 and second is None:
+        added = _double(right) if op == "+" else _double(right) * -1.0
+        return added if math.copysign(1, first) < 0 else _unsigned(added)
+    return _ARITHMETIC[op](_double(left), _double(right))
+
+
+def _double(tree: Tree) -> pl.Expr:
     value = _worked_out(tree)
-    if value is None:
-        return _expr(tree).cast(_dtype(t))
-    return pl.lit(value, dtype=_dtype(t)) if value else pl.repeat(value, pl.len(), dtype=_dtype(t))
+    return _expr(tree).cast(pl.Float64()) if value is None else pl.lit(value, dtype=pl.Float64())
+
+
+def _unsigned(values: pl.Expr) -> pl.Expr:
+    """0.0 for -0.0: what is left of it when 0.0 is added."""
+    return pl.when(values == 0.0).then(0.0).otherwise(values)
 
 
 def _worked_out(tree: Tree) -> float | None:
