@@ -12,6 +12,7 @@
     ├── LogError            the log
     │   ├── Damaged             bytes on disk that are not what was written
     │   ├── DiskFull            no space; try again once there is
+    │   ├── Unreachable         whoever keeps the log does not answer; try again
     │   ├── Fenced              this writer or member was replaced, or its disk failed; make a new one
     │   │   └── LeaseLost           a message was lent to another consumer meanwhile
     │   ├── Full                a queue or a topic pushed back for longer than the sender waits
@@ -109,6 +110,10 @@ class Damaged(LogError):
 
 class DiskFull(LogError):
     pass
+
+
+class Unreachable(LogError):
+    """Whoever keeps the log does not answer; try again."""
 
 
 class Fenced(LogError):

@@ -73,15 +73,16 @@ class BlindTopic:
         self, partition: int, start: int = 0, stop: int | None = None, columns: Sequence[str] | None = None
     ) -> Iterator[Chunk]:
         found = [s for s in self._stored[partition] if s.offset >= start and (stop is None or s.offset < stop)]
-        known, held = NEVER, list[Stored]()
+        known, held, at = NEVER, list[Stored](), start
         for stored in found:
             if stored.row is not None:
                 held.append(stored)
                 continue
-            yield _chunk(held, stored.offset, known, stored.mark, columns)
-            known, held = max(known, stored.mark), []
-        if held:
-            yield _chunk(held, held[-1].offset, known, NEVER, columns)
+            yield _chunk(held, at, stored.offset + 1, known, stored.mark, columns)
+            known, held, at = max(known, stored.mark), [], stored.offset + 1
+        end = self._next[partition] if stop is None else min(stop, self._next[partition])
+        if end > at:
+            yield _chunk(held, at, end, known, NEVER, columns)
 
     def ends(self) -> dict[int, End]:
         return {p: End(0, next, self._stored[p][-1].appended if self._stored[p] else NEVER) for p, next in enumerate(self._next)}
@@ -90,11 +91,10 @@ class BlindTopic:
         return self._inner.senders(partition)
 
 
-def _chunk(held: list[Stored], last: int, known: int, mark: int, columns: Sequence[str] | None) -> Chunk:
-    """Rows up to offset `last`, and a mark behind them."""
-    base = held[0].offset if held else last
+def _chunk(held: list[Stored], base: int, end: int, known: int, mark: int, columns: Sequence[str] | None) -> Chunk:
+    """Rows of [base, end), and a mark behind them."""
     frame = Frame(base, len(held), held[-1].appended if held else NEVER, NEVER, NEVER, NEVER, mark, NEVER, known)
-    frame = Frame(**{**vars(frame), "gap": last + 1 - base - len(held)})
+    frame = Frame(**{**vars(frame), "gap": end - base - len(held)})
     rows = [s.row for s in held if s.row is not None]
     table = pa.concat_tables([pa.Table.from_batches([r]) for r in rows], promote_options="default") if rows else pa.table({})
     if columns is not None:

@@ -61,7 +61,7 @@ class Shape:
 
     def rows(self, topic: Topic, partition: int, start: int, stop: int) -> Iterator[pa.RecordBatch]:
         """The rows in [start, stop) of a partition, a batch a frame."""
-        for table in read(topic, partitions=[partition], start={partition: start}, stop={partition: stop}):
+        for table in read(topic, partitions=[partition], start={partition: start}, stop={partition: stop}, whole=True):
             self._refuse_deletes(table, partition)
             found = {name: table.column(name) for name in table.column_names}
             if self.json:

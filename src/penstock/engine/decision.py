@@ -93,6 +93,7 @@ class Decision:
     fates: Mapping[str, Mapping[str, int]]  # step -> fate -> rows, since the beginning
     rows: int = 0  # read in this epoch
     answered: Mapping[str, int] = field(default_factory=dict)  # step -> the mark that its answers have left on its table
+    accounts: Mapping[str, Mapping[str, int]] = field(default_factory=dict)  # source -> what its offsets held, since that is kept
 
     def files(self) -> set[str]:
         return {r.file for r in self.state} | {s.file for s in self.staged}

@@ -12,6 +12,8 @@ from penstock.engine.placement import Carried, InProcess, Job, Placement
 from penstock.engine.program import Program
 from penstock.engine.state import StateWriter, rebucket
 from penstock.engine.work import Result
+from penstock.errors import Unreachable
+from penstock.log.accounting import OFFSETS, ROWS, balanced
 from penstock.log.port import Log
 from penstock.storage.port import Storage
 
@@ -133,12 +135,16 @@ def _fitting_state(setting: Setting, last: Decision | None, epoch: int) -> tuple
 
 
 def _decision(setting: Setting, opened: Opened, last: Decision | None, state: tuple[RunRef, ...], result: Result) -> Decision:
+    _check_accounts(opened, result)
     touched, answered = set(result.touched), after_answers(opened, result)
     fates = {step: Counter(counts) for step, counts in last.fates.items()} if last else {}
     for step, counts in result.fates.items():
         fates.setdefault(step, Counter()).update(counts)
     for source, offsets in opened.gone.items():
         fates.setdefault(source, Counter())["gone"] += offsets
+    accounts = {source: Counter(counts) for source, counts in last.accounts.items()} if last else {}
+    for source, counts in result.accounts.items():
+        accounts.setdefault(source, Counter()).update(counts)
     return Decision(
         flow=setting.program.plan.flow,
         incarnation=setting.incarnation,
@@ -156,7 +162,21 @@ def _decision(setting: Setting, opened: Opened, last: Decision | None, state: tu
         fates={step: dict(counts) for step, counts in fates.items()},
         rows=sum(result.fates[source]["in"] for source in setting.program.sources if source in result.fates),
         answered=answered,
+        accounts={source: dict(counts) for source, counts in accounts.items()},
     )
+
+
+def _check_accounts(opened: Opened, result: Result) -> None:
+    """Every offset of the epoch's ranges is a row with a fate, a mark, or known to hold nothing; else nothing is decided (G29)."""
+    for source, ranges in _ranges(opened).items():
+        account, due = result.accounts[source], sum(stop - start for start, stop in ranges.values())
+        rows = result.fates[source]["in"] if source in result.fates else 0
+        if not balanced(account) or account[OFFSETS] != due or account[ROWS] != rows:
+            raise Unreachable(
+                f"epoch {opened.epoch} is not decided: {source} was to be read over {due} offsets",
+                f"accounted for are {account[OFFSETS]}, {account[ROWS]} of them rows; {rows} rows came in",
+                hint="the epoch is run again",
+            )
 
 
 def _ranges(opened: Opened) -> dict[str, dict[int, tuple[int, int]]]:

@@ -20,6 +20,7 @@ from penstock.engine.source import SourceSpec
 from penstock.engine.versions import versions_of
 from penstock.kernels.judging import watermarks
 from penstock.kernels.port import Fates
+from penstock.log.accounting import Account, RangeAccount
 from penstock.log.codec import decode_json
 from penstock.log.port import BAD, BEFORE, EVENT_TIME, KEY, ORIGIN, RAW, VALUE, WATERMARK, Chunk, Frame, Topic
 from penstock.log.rows import deletes_of
@@ -64,14 +65,18 @@ class Read:
     dead: list[Dead]
     time: int  # greatest plausible event time up to the end
     mark: int = NEVER  # greatest mark up to the end, as far as it was read; only where headers cannot say
+    account: Account = field(default_factory=dict)  # of the whole range, with its last piece
 
 
 def read(topic: Topic, spec: SourceSpec, span: Range, clocks: DeviceClocks | None = None) -> Iterator[Read]:
-    """The rows of a range, a large piece at a time. clocks: what the epochs before have learned; None: begin anew."""
+    """The rows of a range, a large piece at a time; the last one says what became of every offset. clocks: what the epochs before
+    have learned; None: begin anew."""
     chunks: list[Chunk] = []
     clocks = clocks or (DeviceClocks(spec.clock) if spec.clock else None)
     held, carry, before, mark = 0, span.time, None, NEVER
+    account = RangeAccount(topic, span.partition, span.start, span.stop)
     for chunk in topic.read(span.partition, span.start, span.stop, _physical(spec)):
+        account.take(chunk)
         mark = max(mark, chunk.frame.mark_after) if spec.blind else NEVER
         if not chunk.frame.count:
             continue
@@ -83,10 +88,11 @@ def read(topic: Topic, spec: SourceSpec, span: Range, clocks: DeviceClocks | Non
             piece = replace(_read_piece(spec, span, chunks, carry, clocks, before), mark=mark)
             carry, before, chunks, held = piece.time, _last_record(chunk), [], 0
             yield piece
+    told = account.close()
     if chunks:
-        yield replace(_read_piece(spec, span, chunks, carry, clocks, before), mark=mark)
-    elif mark > NEVER:
-        yield Read(None, Counter(), [], carry, mark)
+        yield replace(_read_piece(spec, span, chunks, carry, clocks, before), mark=mark, account=told)
+    else:
+        yield Read(None, Counter(), [], carry, mark, told)
 
 
 def _physical(spec: SourceSpec) -> list[str]:
@@ -103,7 +109,7 @@ def _record_before(topic: Topic, spec: SourceSpec, span: Range, chunk: Chunk) ->
     if not spec.raw or base <= topic.ends()[span.partition].first or chunk.rows.column(VALUE)[0].as_py() is not None:
         return None
     start = max(topic.ends()[span.partition].first, base - _BACK)  # what lies between may be compacted away
-    before = [c for c in topic.read(span.partition, start, base, _physical(spec)) if c.offsets[0] < base]
+    before = [c for c in topic.read(span.partition, start, base, _physical(spec)) if c.frame.count and c.offsets[0] < base]
     return _last_record(before[-1]) if before else None
 
 

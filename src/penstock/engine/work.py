@@ -52,6 +52,7 @@ class Result:
     fates: dict[str, Fates] = field(default_factory=lambda: defaultdict(Counter))
     times: dict[tuple[str, int], int] = field(default_factory=dict)  # (source, partition) -> greatest plausible time
     marks: dict[tuple[str, int], int] = field(default_factory=dict)  # and greatest mark read, where headers cannot say
+    accounts: dict[str, Fates] = field(default_factory=lambda: defaultdict(Counter))  # source -> what its offsets held
     answered: dict[str, int] = field(default_factory=dict)  # step -> the newest time that it has answered, + 1
     seconds: dict[str, float] = field(default_factory=lambda: defaultdict(float))
 
@@ -62,6 +63,8 @@ class Result:
         self.touched += other.touched
         for step, fates in other.fates.items():
             self.fates[step].update(fates)
+        for source, account in other.accounts.items():
+            self.accounts[source].update(account)
         for place, time in other.times.items():
             self.times[place] = max(time, self.times.get(place, NEVER))
         for place, mark in other.marks.items():
@@ -101,6 +104,7 @@ class Work:
         clocks = DeviceClocks(spec.clock, [read_run(self.storage, ref) for ref in refs]) if spec.clock else None
         for piece in read(topic_of(spec, log), spec, span, clocks):
             self.result.fates[span.step].update(piece.fates)
+            self.result.accounts[span.step].update(piece.account)
             self.result.times[span.step, span.partition] = piece.time
             self.result.marks[span.step, span.partition] = piece.mark
             if piece.dead:

@@ -17,6 +17,7 @@ from penstock.core.record import Record
 from penstock.core.schema import TIMESTAMP
 from penstock.core.time import FOREVER, NEVER, instant, micros
 from penstock.errors import BadInput, OffsetGone
+from penstock.log.accounting import RangeAccount
 from penstock.log.codec import event_times
 from penstock.log.deletes import DELETE
 from penstock.log.port import HEADERS, KEY, VALUE, Chunk, End, Searching, Topic, TopicSpec
@@ -41,6 +42,7 @@ class _Range:
     stop: int | None
     since: int
     until: int
+    due: int = 0  # how far the offsets from start on are known to be there
 
 
 def read(
@@ -50,6 +52,7 @@ def read(
     start: Where = "earliest",
     stop: Where | None = "latest",
     follow: bool = False,
+    whole: bool = False,
     columns: Sequence[str] | None = None,
     stop_when: Callable[[], bool] = lambda: False,
 ) -> Iterator[pa.Table]:
@@ -57,13 +60,15 @@ def read(
     append_time, headers and op, which is "delete" where a record says that the row of its key is gone. Where a column of the topic
     has one of these names, that one is written `_offset` and so on.
 
-    columns: only these. follow: waits for more rows (a stop, if one is given, still ends it) until `stop_when` says so."""
+    columns: only these. follow: waits for more rows (a stop, if one is given, still ends it) until `stop_when` says so. whole: the
+    offsets up to stop are known to be there. Unreachable if the log gives less than it said that it has (G29)."""
     names = _wanted(topic.spec, columns)
     ranges = _ranges(topic, partitions, start, None if follow and stop == "latest" else stop, follow)
+    due = {} if follow else {n: r.stop if whole and r.stop is not None else r.due for n, r in ranges.items()}
     while True:
         found = False
-        for partition in _grown(topic, ranges):
-            for chunk in _chunks(topic, partition, ranges[partition], columns):
+        for partition in _grown(topic, ranges) if follow else list(ranges):
+            for chunk in _accounted(topic, partition, ranges[partition], columns, due.get(partition, 0)):
                 found = True
                 table = _logical(topic.spec, partition, chunk, ranges[partition])
                 ranges[partition] = replace(ranges[partition], start=max(ranges[partition].start, chunk.frame.end))
@@ -152,7 +157,7 @@ def _range(topic: Topic, number: int, end: End, start: Where, stop: Where | None
     if since != NEVER:
         first = _reaching(topic, number, end, since)
     last = None if stop is None else end.next if isinstance(stop, datetime) else _offset(stop, number, end)
-    return _Range(first, last, since, until)
+    return _Range(first, last, since, until, end.next if last is None else min(last, end.next))
 
 
 def _reaching(topic: Topic, number: int, end: End, since: int) -> int:
@@ -180,6 +185,15 @@ def _grown(topic: Topic, ranges: Mapping[int, _Range]) -> list[int]:
     """The partitions that have rows not yet read."""
     ends = topic.ends()
     return [number for number, wanted in ranges.items() if wanted.start < ends[number].next]
+
+
+def _accounted(topic: Topic, partition: int, wanted: _Range, columns: Sequence[str] | None, due: int) -> Iterator[Chunk]:
+    """The chunks of a range, of which nothing may be missing up to the offset `due`."""
+    account = RangeAccount(topic, partition, wanted.start, due)
+    for chunk in _chunks(topic, partition, wanted, columns):
+        account.take(chunk)
+        yield chunk
+    account.close()
 
 
 def _chunks(topic: Topic, partition: int, wanted: _Range, columns: Sequence[str] | None) -> Iterator[Chunk]:

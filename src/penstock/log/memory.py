@@ -111,6 +111,9 @@ class MemoryTopic:
     def rows(self, partition: int) -> int:
         return sum(frame.count for frame, _, _ in self._partition(partition).chunks)
 
+    def compacted_to(self, partition: int) -> int:
+        return self._partition(partition).old.through
+
     def lost(self, partition: int) -> Sequence[Lost]:
         return self._partition(partition).old.lost
 

@@ -31,6 +31,7 @@ class OldEnd:
     first: int = 0
     lost: list[Lost] = field(default_factory=list)
     compacted: dict[int, int] = field(default_factory=dict)  # offset of a delete: when it was compacted first
+    through: int = 0  # what lies before this offset was compacted
 
     def clean(
         self, kept: list[Kept], spec: TopicSpec, partition: int, held: Sequence[Held], now: int
@@ -38,6 +39,7 @@ class OldEnd:
         left, lost, waiting = self._retained(kept, spec, held, now)
         self.lost += lost
         if spec.compact:
+            self.through = max([self.through, *(one.frame.end for one in left)])
             left = self._compacted(left, spec, held, now)
         rows, size = [sum(k.frame.count for k in some) for some in (kept, left)], [_bytes(some) for some in (kept, left)]
         told = Cleaned(

@@ -168,7 +168,8 @@ class Topic(Protocol):
     ) -> Iterator[Chunk]:
         """The whole frames that hold offsets from start to stop, checked against their CRC. Frames without rows are left
         out. columns: only these (and system columns, where they are there). Columns added to the schema later are null.
-        OffsetGone where start was removed. Offsets may have gaps: ask the chunk for them."""
+        OffsetGone where start was removed. Offsets may have gaps: ask the chunk for them. Chunks follow each other: an offset that
+        holds no row is inside a frame, in its gap, or lies where the topic says that it has compacted (`Compacted`)."""
         ...
 
     def ends(self) -> dict[int, End]:
@@ -230,6 +231,15 @@ class Counting(Protocol):
 
     def lost(self, partition: int) -> Sequence[Removed]:
         """What retention removed of late although somebody had not read it."""
+        ...
+
+
+@runtime_checkable
+class Compacted(Protocol):
+    """A topic whose chunks need not follow each other, because records between them were compacted away."""
+
+    def compacted_to(self, partition: int) -> int:
+        """Up to here the log has compacted; from here on every offset holds a row."""
         ...
 
 

@@ -128,6 +128,9 @@ class FileTopic:
         reader = self._reader(partition)
         return sum(part.rows for part in reader.manifest.parts) + reader.end().next - reader.manifest.tail.next
 
+    def compacted_to(self, partition: int) -> int:
+        return self._reader(partition).manifest.tail.next
+
     def lost(self, partition: int) -> Sequence[Lost]:
         """What retention removed of late although somebody had not read it."""
         return self._reader(partition).manifest.lost

@@ -7,6 +7,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.core.schema import TIMESTAMP, Schema
+from penstock.core.time import NEVER
 from penstock.log.codec import event_times
 from penstock.log.port import APPENDED, OFFSET, VALUE, Frame, Topic, TopicSpec
 
@@ -60,4 +61,6 @@ def times_of(topic: Topic) -> list[int]:
 
 def frames_of(topic: Topic, partition: int = 0) -> list[Frame]:
     """What is known of times and marks: by headers, or else by what is read."""
-    return list(topic.frames(partition)) if topic.headers else [chunk.frame for chunk in topic.read(partition)]
+    if topic.headers:
+        return list(topic.frames(partition))
+    return [chunk.frame for chunk in topic.read(partition) if chunk.frame.count or chunk.frame.mark > NEVER]

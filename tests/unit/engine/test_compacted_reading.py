@@ -21,6 +21,8 @@ def watermarks(topic: FileTopic, cuts: list[int]) -> dict[int, int]:
     found: dict[int, int] = {}
     for start, stop in zip([topic.ends()[0].first, *cuts], [*cuts, topic.ends()[0].next], strict=True):
         for piece in read(topic, SOURCE, Range("s", 0, start, stop, NEVER, NEVER)):
+            if piece.rows is None:
+                continue
             offsets = piece.rows[ADDRESS].to_numpy() & ((1 << 44) - 1)
             found |= dict(zip(offsets.tolist(), piece.rows[W].to_pylist(), strict=True))
     return found

@@ -19,10 +19,10 @@ class Batch(NamedTuple):
 
 
 def read_batch(topic: Topic, partition: int, start: int, stop: int, most: int) -> Batch:
-    """At most so many rows of [start, stop). Without rows there is a gap up to stop."""
+    """At most so many rows of [start, stop), which are known to be there. Without rows there is a gap up to stop."""
     tables: list[pa.Table] = []
     column = output_names(topic.spec)[OFFSET]
-    for table in read(topic, partitions=[partition], start={partition: start}, stop={partition: stop}):
+    for table in read(topic, partitions=[partition], start={partition: start}, stop={partition: stop}, whole=True):
         tables.append(table.slice(0, most))
         most -= tables[-1].num_rows
         if not most:

@@ -83,6 +83,8 @@ class Fetched:
     values: pa.Array  # binary
     headers: Headers = NO_HEADERS
     end: int = -1  # the partition was found to end here; -1: it goes on
+    since: int = 0  # of what a reader gives out: offsets [since, upto) are told by this piece; those without a record have none
+    upto: int = 0
 
     def __len__(self) -> int:
         return len(self.offsets)

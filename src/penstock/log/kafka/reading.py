@@ -1,12 +1,18 @@
-"""Ranges of a partition, read by explicit offsets. Consumers stay open between reads, a few per process."""
+"""Ranges of a partition, read by explicit offsets: every offset is told, or the read fails. Consumers stay open, a few per process.
+
+What proves that an offset holds no record: the client's position went over it. It starts where `seek` put it and moves only over
+batches that it was sent and has parsed, so a record, or the end of the partition, behind the offset is such a proof, as long as
+nothing went wrong between `seek` and there. Then the position is worth nothing, and the reader is thrown away.
+"""
 
 import atexit
 import os
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 
-from penstock.errors import LogError, NotFound
+from penstock.errors import Unreachable
 from penstock.log.kafka.client import PATIENCE, PerProcess, away, offsets
 from penstock.log.kafka.fetching import Fetched, Fetcher, PlainFetcher
 from penstock.log.kafka.native import NativeFetcher, Taken, native_library
@@ -27,38 +33,54 @@ class PartitionReader:
         self._held: Fetched | None = None  # fetched, but behind the stop of the last read
 
     def pieces(self, start: int, stop: int) -> Iterator[Fetched]:
-        """The records of [start, stop), which must lie before the last stable offset. Offsets that hold none, or aborted ones, are
-        passed over: the read ends when the partition is known to hold nothing more in the range."""
-        if self._at != start:
+        """The records of [start, stop), which must lie before the last stable offset. The pieces follow each other without a gap in
+        what they tell (`since`, `upto`): offsets that hold no record, or an aborted one, are told by the piece that goes over them.
+        Unreachable if the partition does not come to stop."""
+        if self._held is None or self._at != start:
             self._held = None
             self._fetcher.seek(start)
             self._at = start
         while self._at < stop:
             piece = self._next()
             inside = int(piece.offsets.searchsorted(stop))
+            since, self._at = self._at, stop if inside < len(piece) else min(stop, _reached(piece))
             if inside < len(piece):
                 self._held, piece = piece.slice(inside, len(piece)), piece.slice(0, inside)
-                self._at = stop
-            elif len(piece) or piece.end >= 0:
-                self._at = min(stop, max(piece.end, int(piece.offsets[-1]) + 1 if len(piece) else 0, self._at))
             if self._at >= stop and self._held is None:
                 self._fetcher.rest()  # else it would go on asking for what is not there
-            if len(piece):
-                yield piece
+            yield replace(piece, since=since, upto=self._at)
 
     def _next(self) -> Fetched:
+        """What leads on from here: records, or the end of the partition behind this place."""
         if self._held is not None:
             held, self._held = self._held, None
             return held
         deadline = time.monotonic() + PATIENCE
         while time.monotonic() < deadline:
             found = self._fetcher.fetch(PIECE, _WAIT)
-            if len(found) or found.end >= 0:
+            self._check(found)
+            if _reached(found) > self._at:
                 return found
         raise away(self._settings, f"{self._name}/{self._partition} gave nothing from offset {self._at} for {PATIENCE:.0f} seconds")
 
+    def _check(self, found: Fetched) -> None:
+        """What is out of place says that the position is another than we think."""
+        records = found.offsets
+        if (len(records) and records[0] < self._at) or (records[1:] <= records[:-1]).any() or 0 <= found.end < self._at:
+            told = [f"records {records[0]} to {records[-1]}"] if len(records) else []
+            told += [f"its end at {found.end}"] if found.end >= 0 else []
+            raise Unreachable(
+                f"{self._name}/{self._partition} gave {' and '.join(told)} where offset {self._at} was to be read",
+                hint="the log may have been cut back when its broker restarted; it is read again",
+            )
+
     def close(self) -> None:
         self._fetcher.close()
+
+
+def _reached(piece: Fetched) -> int:
+    """The offset behind the last that a piece tells of."""
+    return max(piece.end, int(piece.offsets[-1]) + 1 if len(piece) else -1)
 
 
 def fetcher_of(settings: KafkaSettings, name: str, partition: int) -> Fetcher:
@@ -78,11 +100,11 @@ def read_range(settings: KafkaSettings, name: str, id: str, partition: int, star
     reader = _OPEN.take(key) or PartitionReader(settings, name, partition)
     try:
         yield from reader.pieces(start, stop)
-    except (LogError, NotFound):
-        reader.close()
-        raise
-    except BaseException:  # left in the middle: where it stands is known, and the next read may go on
+    except GeneratorExit:  # left in the middle: where it stands is known
         _put_back(key, reader)
+        raise
+    except BaseException:  # what the client has given out meanwhile is not known
+        reader.close()
         raise
     _put_back(key, reader)
 

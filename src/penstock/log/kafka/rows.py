@@ -32,18 +32,18 @@ class Reading:
     appended: int = NEVER
 
     def chunks(self, found: Fetched) -> Iterator[Chunk]:
-        """A chunk ends where a mark stands; one without rows tells of a mark that has none before it."""
+        """A chunk ends where a mark stands, and the next one begins there: offsets that hold nothing are in their gaps. One without
+        rows tells of a mark that has none before it, or of such offsets alone."""
         marks = marks_of(found.headers)
-        begin = 0
+        begin, base = 0, found.since
         rows = self._rows(found, marks)
         taken = 0
         for i in [*sorted(marks), len(found)]:
-            count = i - begin
-            mark = marks.get(i, NEVER)
-            if count or mark > NEVER:
-                last = i if mark > NEVER else i - 1
-                yield self._chunk(rows.slice(taken, count), found, begin, i, int(found.offsets[last]) + 1, mark)
-            taken, begin = taken + count, i + 1
+            count, mark = i - begin, marks.get(i, NEVER)
+            end = int(found.offsets[i + 1]) if i + 1 < len(found) else found.upto
+            if end > base:
+                yield self._chunk(rows.slice(taken, count), found, begin, i, base, end, mark)
+            taken, begin, base = taken + count, i + 1, end
 
     def _rows(self, found: Fetched, marks: dict[int, int]) -> pa.RecordBatch:
         if marks:
@@ -56,11 +56,11 @@ class Reading:
             found = Fetched(found.offsets[keep], found.times[keep], found.keys.filter(mask), found.values.filter(mask), headers)
         return _batch(self.spec, self.codec, found)
 
-    def _chunk(self, rows: pa.RecordBatch, found: Fetched, start: int, stop: int, end: int, mark: int) -> Chunk:
+    def _chunk(self, rows: pa.RecordBatch, found: Fetched, start: int, stop: int, base: int, end: int, mark: int) -> Chunk:
         offsets, appended = found.offsets[start:stop], found.times[start:stop] * 1000
         count = len(offsets)
-        base = int(offsets[0]) if count else end - 1
-        self.appended = max(self.appended, int(found.times[min(stop, len(found) - 1)]) * 1000)
+        if len(found):
+            self.appended = max(self.appended, int(found.times[min(stop, len(found) - 1)]) * 1000)
         least = greatest = plausible = NEVER
         if count:
             least, greatest, plausible = _times(self.spec, rows, appended)
