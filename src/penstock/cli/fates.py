@@ -26,7 +26,9 @@ def fates(flow: str, lateness: str | None, output: str | None) -> int:
     Where windows overlap, a row is judged by each of its windows: then `judged` counts rows, `windows` counts rows times windows,
     and on time, corrected, diverted and ignored are of the latter. Of lookups, `keys`, `from cache`, `calls` and `failed calls`
     count keys and calls, not rows; `gone` counts offsets that retention had removed before a run with --accept-gap came to them.
-    Exit code 4 if the books do not balance.
+    Of sources, `offsets` = `in` + `marks` + `absent`: those that hold no row are counted, too (compacted away; on Kafka also
+    aborted, and the ends of transactions), but not what version 0.1.0 has read, which did not count. Exit code 4 if they do not
+    balance.
 
     With --lateness, for each step that judges rows of a stream: how many of the stored rows are on time and late under the flow's
     own setting and under this one, and the least lateness that keeps 99 %, 99.9 % and all of them. It needs the flow's file.
@@ -52,7 +54,7 @@ def _books(home: "Path", flow: str, output: str | None) -> int:
     from penstock.cli.load import load_flows
     from penstock.cli.output import print_table
     from penstock.engine.inspect import decisions_of
-    from penstock.engine.progress import balance
+    from penstock.engine.progress import balance, unaccounted
 
     names = [g.name for g in load_flows([flow])] if flow.endswith(".py") else [flow]
     unbalanced = []
@@ -64,22 +66,29 @@ def _books(home: "Path", flow: str, output: str | None) -> int:
             continue
         sums = {step: (rows, known) for step, rows, known in balance(books)}
         wrong = {step: (rows, known) for step, (rows, known) in sums.items() if rows != known}
-        print_table(pa.Table.from_pylist(_lines(name, books, wrong)), output, keys=["flow", "step", "in", "balanced"])
+        unread = unaccounted(last) if last else {}
+        lines = _lines(name, books, last.accounts if last else {}, {*wrong, *unread})
+        print_table(pa.Table.from_pylist(lines), output, keys=["flow", "step", "in", "balanced"])
         unbalanced += [f"{name}, step {step}: {rows} in, {known} accounted for" for step, (rows, known) in wrong.items()]
+        unbalanced += [f"{name}, source {source}: {why}" for source, why in unread.items()]
     if not unbalanced:
         return 0
     click.echo("the books do not balance:\n  " + "\n  ".join(unbalanced), err=True)
     return UNHEALTHY
 
 
-def _lines(name: str, books: Any, wrong: dict[str, Any]) -> list[dict[str, Any]]:
-    """A line for each step, with the fates that any step has seen."""
+def _lines(name: str, books: Any, accounts: Any, wrong: set[str]) -> list[dict[str, Any]]:
+    """A line for each step, with the fates that any step has seen, and what the offsets of sources held."""
     from penstock.engine.progress import BY_WINDOW, GONE, LOOKED_UP, SETTLED, VERDICTS
+    from penstock.log.accounting import ABSENT, MARKS, OFFSETS
 
+    held = [what for what in (OFFSETS, MARKS, ABSENT) if any(account.get(what) for account in accounts.values())]
     known = (GONE, *SETTLED, "judged", "windows", *VERDICTS, *LOOKED_UP)
     used = [fate for fate in known if any(counts.get(fate) for counts in books.values())]
     return [
-        {"flow": name, "step": step, "in": counts.get("in", 0)}
+        {"flow": name, "step": step}
+        | {what: accounts.get(step, {}).get(what) for what in held}
+        | {"in": counts.get("in", 0)}
         | {fate: counts.get(fate, 0) for fate in used}
         | {"balanced": step not in wrong and f"{step}{BY_WINDOW}" not in wrong}
         for step, counts in books.items()

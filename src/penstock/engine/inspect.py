@@ -1,5 +1,6 @@
 """Looking at flows from outside: open windows, books, health. Reads what is on disk and needs no Spark."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -10,6 +11,7 @@ from penstock.core.schema import Schema
 from penstock.engine.decision import Decision, Decisions
 from penstock.engine.describe import decode
 from penstock.engine.program import Program
+from penstock.engine.progress import unaccounted
 from penstock.engine.state import load_state, read_run
 from penstock.errors import NotFound, PenstockError
 from penstock.kernels.families import kernel_of
@@ -80,6 +82,15 @@ def health(home: Path) -> list[Finding]:
     return [finding for flow in flows(home) for finding in _flow_health(home, flow)]
 
 
+def _accounts(last: Decision) -> str:
+    """What its sources have read, for people."""
+    total = Counter[str]()
+    for account in last.accounts.values():
+        total.update(account)
+    absent = total["marks"] + total["absent"]
+    return f", {total['offsets']:,} offsets read, {absent:,} of them without a row" if total else ""
+
+
 def _flow_health(home: Path, flow: str) -> Iterator[Finding]:
     try:
         decisions = decisions_of(home, flow)
@@ -91,7 +102,9 @@ def _flow_health(home: Path, flow: str) -> Iterator[Finding]:
             read_run(decisions.storage, ref)
         for staged in last.staged:
             read_sealed(decisions.storage, staged.file)
-        yield Finding("ok", f"flow {flow}: epoch {last.epoch} decided, {len(last.state)} runs of state readable")
+        yield Finding("ok", f"flow {flow}: epoch {last.epoch} decided, {len(last.state)} runs of state readable{_accounts(last)}")
+        for source, why in unaccounted(last).items():
+            yield Finding("bad", f"flow {flow}: the books of its source {source} do not balance: {why}", "please report it")
     except NotFound as error:
         yield Finding("bad", f"flow {flow}: {error.what}", "restore the flow's directory from a copy, or start the flow over")
     except PenstockError as error:

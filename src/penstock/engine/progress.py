@@ -11,6 +11,7 @@ from penstock.engine.driver import Driver, Report
 from penstock.flow.plan import Plan, Window
 from penstock.kernels.fixed import layout_of
 from penstock.kernels.windows import OPEN
+from penstock.log.accounting import OFFSETS, ROWS, balanced
 
 
 def clock_text(us: int) -> str:
@@ -98,6 +99,16 @@ class Tally:
             return "tables alone, which have no watermark"
         time, place = holder(decision, self.driver.streams)
         return f"watermark {clock_text(time)}" + ("" if time >= FOREVER else f", held back by {place}")
+
+
+def unaccounted(decision: Decision) -> dict[str, str]:
+    """Sources whose offsets are not all told in the books, and what is wrong there. Decisions of 0.1 did not keep them."""
+    wrong = {}
+    for source, account in decision.accounts.items():
+        rows = decision.fates.get(source, {}).get("in", 0)
+        if not balanced(account) or account.get(ROWS, 0) > rows:
+            wrong[source] = f"{account.get(OFFSETS, 0)} offsets read, {sum(account.values()) - account.get(OFFSETS, 0)} told"
+    return wrong
 
 
 GONE = "gone"  # offsets that were removed before they were read; not among the rows in

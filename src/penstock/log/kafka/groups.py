@@ -142,6 +142,8 @@ class KafkaGroups:
             return {}
         found: dict[str, dict[int, tuple[int, Note]]] = {}
         for place in places.topic_partitions:
+            if place.error is not None:  # not told is not the same as not there: the group would begin anew
+                raise told(self._settings, place.error, place.topic)
             if place.offset >= 0 and place.topic.startswith(self._settings.prefix) and not place.topic.startswith(INTERNAL):
                 topic = place.topic.removeprefix(self._settings.prefix)
                 found.setdefault(topic, {})[place.partition] = (place.offset, decoded(place.metadata))

@@ -167,6 +167,9 @@ class KafkaMembership:
         with translated(self._settings, self._source.topic):
             found = self._consumer.committed(wanted, timeout=PATIENCE)
         for place in found:
+            if place.error is not None:  # not told is not the same as not there: the group would begin anew
+                raise told(self._settings, place.error, self._source.topic)
+        for place in found:
             begin = self._wish.begin.get(place.partition, 0)
             self._committed[place.partition] = (place.offset if place.offset >= 0 else begin, decoded(place.metadata))
         first = {
