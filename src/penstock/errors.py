@@ -11,8 +11,8 @@
     ├── AlreadyThere        something exists that must not
     ├── LogError            the log
     │   ├── Damaged             bytes on disk that are not what was written
-    │   ├── DiskFull            no space; try again once there is
-    │   ├── Unreachable         whoever keeps the log does not answer; try again
+    │   ├── DiskFull            no space; try again once there is (Passing)
+    │   ├── Unreachable         whoever keeps the log does not answer; try again (Passing)
     │   ├── Fenced              this writer or member was replaced, or its disk failed; make a new one
     │   │   └── LeaseLost           a message was lent to another consumer meanwhile
     │   ├── Full                a queue or a topic pushed back for longer than the sender waits
@@ -25,10 +25,14 @@
     │   ├── NoJava              no Java to start Spark with
     │   ├── LostRace            another driver decided this epoch
     │   ├── Held                another driver holds this flow
-    │   ├── Unanswered          whoever a lookup asks does not answer; the next epoch asks again
+    │   ├── Replaced            another driver has taken the flow over; exit code 5
+    │   ├── Unanswered          whoever a lookup asks does not answer; the next epoch asks again (Passing)
     │   ├── Mismatch            state, sink or topic belong to another life of the flow
     │   └── SparkFailed         a Spark job failed
+    │       └── SparkGone           Spark's JVM has ended; it is started again (Passing)
     ├── SinkError           a sink could not take an epoch
+    │   └── SinkUnavailable     it cannot take one now; it is given again, in order (Passing)
+    ├── Passing             any of those that may pass by itself: a live run waits and tries again
     └── NotYet              a view did not come that far in the time given (also a TimeoutError)
 
 The first line says what happened, in lower case and without a full stop; `detail` lines follow, then a hint.
@@ -100,6 +104,10 @@ class AlreadyThere(PenstockError):
     pass
 
 
+class Passing(PenstockError):
+    """Nothing is wrong with the flow, and nothing was decided: the same again may go well."""
+
+
 class LogError(PenstockError):
     pass
 
@@ -108,12 +116,12 @@ class Damaged(LogError):
     pass
 
 
-class DiskFull(LogError):
+class DiskFull(LogError, Passing):
     pass
 
 
-class Unreachable(LogError):
-    """Whoever keeps the log does not answer; try again."""
+class Unreachable(LogError, Passing):
+    pass
 
 
 class Fenced(LogError):
@@ -164,7 +172,11 @@ class Held(EngineError):
     pass
 
 
-class Unanswered(EngineError):
+class Replaced(EngineError):
+    exit_code = 5
+
+
+class Unanswered(EngineError, Passing):
     pass
 
 
@@ -176,11 +188,19 @@ class SparkFailed(EngineError):
     pass
 
 
+class SparkGone(SparkFailed, Passing):
+    """The JVM of the driver has ended: nothing of the epoch was decided, and a new one can be started."""
+
+
 class TornEpoch(SparkFailed):
     """A task was run again after its first output had been used: the epoch is void, and worth another try."""
 
 
 class SinkError(PenstockError):
+    pass
+
+
+class SinkUnavailable(SinkError, Passing):
     pass
 
 

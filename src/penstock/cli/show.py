@@ -36,9 +36,17 @@ class TerminalShow:
             if tally.epochs == 1 or report.behind:
                 self._print(tally.progress(report))
             return
+        self._rewrite(tally.progress(report))
+
+    def wait(self, text: str) -> None:
+        """What is waited for: on the line that is rewritten; elsewhere it was said when the wait began."""
+        if self.live and not self.quiet:
+            self._rewrite(text)
+
+    def _rewrite(self, text: str) -> None:
         with self._lock:
             self._wipe()
-            self._line = _fit(tally.progress(report))
+            self._line = _fit(text)
             print(self._line, end="", file=sys.stderr, flush=True)
 
     def close(self, tally: Tally) -> None:

@@ -17,11 +17,12 @@ from typing import Any, NamedTuple
 import orjson
 
 from penstock.core.time import NEVER
-from penstock.errors import AlreadyThere, Damaged, LostRace, NotFound
+from penstock.errors import AlreadyThere, Damaged, DiskFull, LostRace, NotFound, Replaced, StorageError
 from penstock.storage.port import Storage
 
 FORMAT = 1
 GENERATIONS = 16  # starts that are remembered
+_AGAIN = "free some space and run again: a start looks at what is there"
 
 
 class RunRef(NamedTuple):
@@ -149,18 +150,38 @@ class Decisions:
 
     def publish(self, decision: Decision) -> None:
         """4. Decide: exclusive and durable. Whoever comes second stops, and is told who won. Over a network a file system may say
-        of our own file that it was there already, when its first answer was lost; the generation tells that it is ours."""
+        of our own file that it was there already, when its first answer was lost; the generation tells that it is ours.
+
+        A driver that was replaced decides nothing: it is refused before anything else is looked at."""
+        self.refuse_replaced(decision.generation)
         try:
             self.storage.publish(f"epochs/{decision.epoch:012d}", decision.encode())
+        except DiskFull as error:
+            if decision.epoch in self.epochs():  # it is there, and whether it is on disk nobody knows: to be read anew
+                what = f"epoch {decision.epoch} of flow {self.flow} is decided, but not yet on disk"
+                raise StorageError(what, hint=_AGAIN) from error
+            raise
         except AlreadyThere:
             winner = self.read(decision.epoch)
             if winner.encode() == decision.encode():
                 return
+            self.refuse_replaced(decision.generation)
             raise LostRace(
                 f"another driver decided epoch {decision.epoch} of flow {self.flow}",
                 f"it is generation {winner.generation}; this one is {decision.generation}",
                 hint="only one driver may run a flow; this one stops, nothing is lost or doubled",
             ) from None
+
+    def refuse_replaced(self, generation: int) -> None:
+        """Raises Replaced, with who did it, if a later start has taken the flow."""
+        newest = max((int(name) for name in self.storage.list("generations") if name.isdigit()), default=0)
+        if newest > generation:
+            owner = self.owner()
+            raise Replaced(
+                f"flow {self.flow} was replaced by process {owner.get('pid')} on {owner.get('host')} since {owner.get('since')}",
+                f"that is start {newest}; this one is start {generation}",
+                hint="this driver stops; the other one goes on, and nothing is lost or doubled",
+            )
 
     def forget(self, epoch: int) -> None:
         self.storage.remove(f"epochs/{epoch:012d}", durable=False)

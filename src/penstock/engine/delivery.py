@@ -10,7 +10,7 @@ from penstock.core.time import NEVER
 from penstock.engine.decision import Decision, Decisions
 from penstock.engine.records import keep_marks
 from penstock.engine.state import CARRIED
-from penstock.errors import Mismatch, SinkError
+from penstock.errors import Mismatch, Passing, SinkError
 from penstock.sinks.port import Delivery, Marker, Sink
 from penstock.storage.port import Storage
 
@@ -29,12 +29,13 @@ class Target:
 
 
 class Lane:
-    """One sink with its queue: a thread of its own, or none."""
+    """One sink with its queue: a thread of its own, or none. What a sink could not take is owed to it, and all behind it."""
 
     def __init__(self, target: Target, threaded: bool) -> None:
         self.target = target
         self.delivered = -1
-        self.failed = False
+        self.failed: BaseException | None = None
+        self.owed: deque[Delivery] = deque()
         self.pending: deque[tuple[int, Future[None]]] = deque()
         self.thread = ThreadPoolExecutor(1, thread_name_prefix=f"deliver-{target.id}") if threaded else None
 
@@ -42,6 +43,10 @@ class Lane:
         return self.thread.submit(function, *args).result() if self.thread else function(*args)
 
     def give(self, delivery: Delivery) -> None:
+        self.owed.append(delivery)
+        self._send(delivery)
+
+    def _send(self, delivery: Delivery) -> None:
         if not self.thread:
             self._deliver(delivery)
             self.delivered = delivery.marker.epoch
@@ -55,9 +60,25 @@ class Lane:
             raise SinkError(f"{self.target.id} gets no epoch {delivery.marker.epoch}: an earlier one failed", hint="run again")
         try:
             self.target.sink.deliver(delivery)
-        except BaseException:
-            self.failed = True
+            self.owed.popleft()
+        except BaseException as error:
+            self.failed = error
             raise
+
+    def again(self) -> None:
+        """What the sink could not take is given once more, in order, to a sink opened anew; what it has already is skipped."""
+        if not self.failed:
+            return
+        for _, future in self.pending:
+            future.exception()  # they came behind it, and were refused
+        self.pending.clear()
+        owed = [*self.owed]
+        self.delivered = self.call(self.target.sink.open, owed[0].marker.incarnation, owed[0].marker.generation)
+        self.owed = deque(delivery for delivery in owed if delivery.marker.epoch > self.delivered)
+        self.failed = None
+        for delivery in [*self.owed]:
+            self._send(delivery)
+            self.settle()
 
     def settle(self, allowed: int = 0) -> None:
         """Waits until at most `allowed` epochs are on their way; what failed is raised."""
@@ -65,6 +86,8 @@ class Lane:
             epoch, future = self.pending.popleft()
             future.result()
             self.delivered = epoch
+        if self.failed:
+            raise self.failed
 
     def close(self) -> None:
         self.call(self.target.sink.close)
@@ -111,10 +134,25 @@ class Deliverer:
                 hint="restore it from a copy, or start the flow over (move its directory away and drop its outputs)",
             )
 
-    def give(self, decision: Decision, topics: Mapping[str, str], fail: Callable[[str], None]) -> None:
+    def give(
+        self, decision: Decision, topics: Mapping[str, str], fail: Callable[[str], None], generation: int | None = None
+    ) -> None:
+        """Every sink gets the epoch, also where another one cannot take it now; that is raised then. generation: of the driver that
+        gives, where that is not the one that decided."""
+        unable: Passing | None = None
         for lane in self.lanes:
-            lane.give(delivery(decision, lane.target, topics, decision.generation))
+            try:
+                lane.give(delivery(decision, lane.target, topics, generation or decision.generation))
+            except Passing as error:
+                unable = unable or error
             fail(f"after_deliver:{lane.target.id}")
+        if unable:
+            raise unable
+
+    def again(self) -> None:
+        """Sinks that could not take an epoch get it now, before any other; raises what still keeps them from it."""
+        for lane in self.lanes:
+            lane.again()
 
     def settle(self, allowed: int = 0) -> None:
         for lane in self.lanes:
@@ -157,29 +195,39 @@ class Sweeper:
     def load(self) -> None:
         self.files = {epoch: self.decisions.read(epoch).files() for epoch in self.decisions.epochs()}
 
-    def sweep(self, decision: Decision, delivered: int) -> None:
+    def note(self, decision: Decision) -> None:
+        """What a decision names stays, from the moment it is made."""
         self.files[decision.epoch] = decision.files()
+
+    def sweep(self, decision: Decision, delivered: int) -> None:
+        self.note(decision)
         for epoch in sorted(self.files):
             if epoch > min(delivered, decision.epoch - self.keep):
                 break
-            gone = self.files.pop(epoch) - set().union(*self.files.values())
             keep_marks(self.storage, self.decisions.read(epoch))
             self.decisions.forget(epoch)
-            for path in gone:
+            for path in self.files.pop(epoch) - set().union(*self.files.values()):
                 self.storage.remove(path, durable=False)
         for name in self.storage.list("staged"):
-            if name.endswith(CARRIED):
+            if name.endswith(CARRIED) and _epoch_of(name) <= decision.epoch:
                 self.storage.remove(f"staged/{name}", durable=False)
         if not self.orphans_gone:
-            self._remove_orphans()
+            self._remove_orphans(decision.epoch)
             self.orphans_gone = True
 
-    def _remove_orphans(self) -> None:
+    def _remove_orphans(self, decided: int) -> None:
         """Files of attempts that were never decided. Only after this driver's own first decision: until then an older driver
-        that was paused might still win, and its decision would name them."""
+        that was paused might still win, and its decision would name them. And none of a later epoch: should this driver have been
+        replaced without knowing, they are its successor's."""
         named = set().union(*self.files.values())
         steps = [f"state/{step}" for step in self.storage.list("state")]
         for directory in ["staged", *steps]:
             for name in self.storage.list(directory):
-                if f"{directory}/{name}" not in named:
+                if f"{directory}/{name}" not in named and _epoch_of(name) <= decided:
                     self.storage.remove(f"{directory}/{name}", durable=False)
+
+
+def _epoch_of(name: str) -> int:
+    """The epoch for which a file was written; of any other file, one before all."""
+    number = name.partition("-")[0]
+    return int(number) if number.isdecimal() else -1

@@ -5,7 +5,7 @@ import socket
 import time
 import uuid
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -18,13 +18,14 @@ from penstock.engine.opening import Opened, Wish, open_epoch
 from penstock.engine.placement import InProcess, Placement
 from penstock.engine.program import Program, lower
 from penstock.engine.records import keep_record
-from penstock.errors import Held, Mismatch, NotFound, TornEpoch, Unanswered
+from penstock.errors import DiskFull, Held, LostRace, Mismatch, NotFound, Passing, PenstockError, Replaced, TornEpoch
 from penstock.flow.plan import Plan, Source
 from penstock.kernels.port import crossed
 from penstock.log.port import Log, Topic
 from penstock.storage.port import Storage
 
 _TORN = 2  # times that a torn epoch is run again before the run ends
+_LOOK = 1.0  # seconds between two looks of an idle driver whether it was replaced
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,9 @@ class Driver:
         self.program = lower(plan, self._topics())
         self.last: Decision | None = None
         self.deliverer = Deliverer((), self.decisions)
+        self.replaced = False
         self._lock: AbstractContextManager[bool] | None = None
+        self._looked = float("-inf")
 
     def _topics(self) -> dict[str, Topic | None]:
         topics: dict[str, Topic | None] = {}
@@ -180,36 +183,72 @@ class Driver:
         return any(crossed((last.clock, opened.clock), every) for every in early.values()) and last.rows > 0
 
     def epoch(self, wish: Wish | None = None) -> Report | None:
-        """One epoch, if there is anything to do."""
+        """One epoch, if there is anything to do. A driver that was replaced says so, whatever else it has met with (G10)."""
+        try:
+            self._refuse_replaced(_LOOK)
+            return self._epoch(replace(wish or Wish(), accept_gap=self.means.accept_gap))
+        except Replaced:
+            self.replaced = True
+            raise
+        except PenstockError as error:
+            try:
+                self._refuse_replaced()
+            except Replaced as replaced:
+                self.replaced = True
+                raise replaced from error
+            raise
+
+    def _epoch(self, wish: Wish) -> Report | None:
         timing, started = Timing(), time.perf_counter()
-        opened = self.open(replace(wish or Wish(), accept_gap=self.means.accept_gap))
+        self.deliverer.again()
+        opened = self.open(wish)
         if not self.worth_it(opened):
             self.deliverer.settle(8)
             return None
-        at = timing.lap("open", started)
+        timing.lap("open", started)
         self.last = decision = self._decided(opened, timing)
-        at = time.perf_counter()
-        self.deliverer.give(decision, self.sources, self.means.fail)
-        at = timing.lap("deliver", at)
-        self.sweeper.sweep(decision, self.deliverer.delivered())
-        timing.lap("sweep", at)
+        self.sweeper.note(decision)
+        with suppress(Passing):  # it is decided: what a sink cannot take, and what cannot be swept, comes with the next epoch
+            self._deliver(decision, timing)
         self.means.tell(self.program, decision)
         self.means.fail("after_sweep")
         seconds = time.perf_counter() - started
-        keep_record(self.means.storage, decision, seconds, timing.seconds, opened.behind)
+        with suppress(DiskFull):
+            keep_record(self.means.storage, decision, seconds, timing.seconds, opened.behind)
         return Report(self.plan.flow, decision, decision.rows, seconds, timing.seconds, opened.behind, _lag(opened))
 
+    def _deliver(self, decision: Decision, timing: Timing) -> None:
+        at = time.perf_counter()
+        self.deliverer.give(decision, self.sources, self.means.fail, self.setting.generation)
+        at = timing.lap("deliver", at)
+        self._refuse_replaced()  # its successor sweeps
+        self.sweeper.sweep(decision, self.deliverer.delivered())
+        timing.lap("sweep", at)
+
+    def _refuse_replaced(self, every: float = 0.0) -> None:
+        """Raises Replaced if a later start has taken the flow. every: not more often than once in so many seconds."""
+        if time.monotonic() - self._looked >= every:
+            self.decisions.refuse_replaced(self.setting.generation)
+            self._looked = time.monotonic()
+
     def _decided(self, opened: Opened, timing: Timing) -> Decision:
-        """Runs the epoch; one that Spark has torn is run again as if it had never been."""
-        for _ in range(_TORN):
+        """Runs the epoch; one that Spark has torn is run again as if it had never been. An older driver that was paused may have
+        decided it in the last moment: what it decided holds, and this one goes on behind it."""
+        for attempt in range(_TORN + 1):
             try:
                 return run_epoch(self.setting, opened, self.last, timing)
             except TornEpoch:
-                continue
-            except Unanswered:  # the run may go on: what other tasks have written meanwhile is swept after the next decision
+                if attempt == _TORN:
+                    raise
+            except LostRace:
+                winner = self.decisions.read(opened.epoch)
+                if winner.generation >= self.setting.generation or winner.fingerprint != self.program.fingerprint():
+                    raise
+                return winner
+            except Passing:  # the run may go on: what other tasks have written meanwhile is swept after the next decision
                 self.sweeper.orphans_gone = False
                 raise
-        return run_epoch(self.setting, opened, self.last, timing)
+        raise AssertionError("not reached")
 
     def stop(self) -> None:
         """Everything decided is delivered; the flow is free again."""
@@ -217,7 +256,7 @@ class Driver:
         self.release()
 
     def release(self) -> None:
-        if self.last and self._lock:
+        if self.last and self._lock and not self.replaced:
             self.means.tell(self.program, self.last, now=True)
         self.deliverer.close()
         if self._lock:

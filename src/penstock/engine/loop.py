@@ -9,12 +9,12 @@ from penstock.core.time import FOREVER
 from penstock.engine.driver import Driver, Report
 from penstock.engine.opening import Wish
 from penstock.engine.source import topic_of
-from penstock.errors import Unanswered
+from penstock.engine.waiting import Told, Waiting
+from penstock.errors import Passing
 
 TARGET = 2.0  # seconds that an epoch should take while there is much to read
 FIRST_BUDGET, LEAST_BUDGET, MOST_BUDGET = 2_000_000, 50_000, 20_000_000
 IDLE_WAIT = 0.05
-UNANSWERED_WAIT = 5.0  # before an epoch is tried again that a lookup let fail
 
 OnReport = Callable[[Report], None]
 
@@ -32,27 +32,38 @@ class Budget:
             self.rows = min(self.most, MOST_BUDGET, max(LEAST_BUDGET, (self.rows + wanted) // 2))
 
 
+def start(driver: Driver, stop: threading.Event, told: Told | None = None) -> None:
+    """Takes the flow; what may pass by itself, such as a full disk, is waited for, up to a minute."""
+    waiting = Waiting(driver.plan.flow, stop, told)
+    while True:
+        try:
+            driver.start()
+            return waiting.ended()
+        except Passing as error:
+            waiting.over(error)
+            if stop.is_set():
+                raise
+
+
 def run(
     driver: Driver,
     stop: threading.Event,
     on_report: OnReport,
     every: float = 0.0,
     most: int | None = None,
-    say: Callable[[str], None] | None = None,
+    told: Told | None = None,
 ) -> None:
-    """Epoch after epoch until `stop` is set; the epoch under way is finished. say: where it is told that somebody outside does not
-    answer, and the epoch is tried again; None: that ends the run."""
-    budget = Budget(most)
+    """Epoch after epoch until `stop` is set; the epoch under way is finished. told: who is told that a broker, a disk or somebody
+    outside is waited for, for as long as it takes; None: that ends the run."""
+    budget, waiting = Budget(most), Waiting(driver.plan.flow, stop, told, None if told else 0.0)
     while not stop.is_set():
         started = time.monotonic()
         try:
             report = driver.epoch(Wish(rows=budget.rows))
-        except Unanswered as error:
-            if say is None:
-                raise
-            say(f"{driver.plan.flow}: {error}")
-            stop.wait(max(every, UNANSWERED_WAIT))
+        except Passing as error:
+            waiting.over(error)
             continue
+        waiting.ended()
         if report:
             budget.learn(report)
             on_report(report)
@@ -61,22 +72,30 @@ def run(
             stop.wait(max(rest, 0.0 if report else IDLE_WAIT))
 
 
-def catch_up(driver: Driver, stop: threading.Event, on_report: OnReport, most: int | None = None) -> None:
-    """To the ends found at the start; flushes nothing, excuses empty partitions."""
-    _until_quiet(driver, stop, on_report, Wish(stops=ends(driver)), most)
+def catch_up(driver: Driver, stop: threading.Event, on_report: OnReport, most: int | None = None, told: Told | None = None) -> None:
+    """To the ends found at the start; flushes nothing, excuses empty partitions. What may pass by itself is waited for, up to a
+    minute in a row."""
+    _until_quiet(driver, stop, on_report, Wish(stops=ends(driver)), most, told)
 
 
-def drain(driver: Driver, stop: threading.Event, on_report: OnReport, most: int | None = None) -> None:
+def drain(driver: Driver, stop: threading.Event, on_report: OnReport, most: int | None = None, told: Told | None = None) -> None:
     """To the ends, then every input is marked +∞: all that is open closes."""
-    catch_up(driver, stop, on_report, most)
+    catch_up(driver, stop, on_report, most, told)
     if not stop.is_set():
-        _until_quiet(driver, stop, on_report, Wish(stops=ends(driver), end=True), most)
+        _until_quiet(driver, stop, on_report, Wish(stops=ends(driver), end=True), most, told)
 
 
-def _until_quiet(driver: Driver, stop: threading.Event, on_report: OnReport, wish: Wish, most: int | None) -> None:
-    budget = Budget(most)
+def _until_quiet(
+    driver: Driver, stop: threading.Event, on_report: OnReport, wish: Wish, most: int | None, told: Told | None
+) -> None:
+    budget, waiting = Budget(most), Waiting(driver.plan.flow, stop, told)
     while not stop.is_set():
-        report = driver.epoch(replace(wish, rows=budget.rows))
+        try:
+            report = driver.epoch(replace(wish, rows=budget.rows))
+        except Passing as error:
+            waiting.over(error)
+            continue
+        waiting.ended()
         if report is None:
             return
         budget.learn(report)

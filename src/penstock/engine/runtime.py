@@ -29,6 +29,7 @@ from penstock.storage.local import LocalStorage
 
 SMALL = 1_000_000  # rows that one task does sooner than a shuffle over two, on one machine
 SMALL_ON_CLUSTER = 500_000  # there a shuffle costs more, and more cores share what it spreads
+PATIENCE = 10.0  # seconds that an epoch waits for the broker of its log; then the loop waits, and says so
 ONE_TASK_ROWS = "spark.penstock.oneTaskRows"  # a setting for --conf, in place of these numbers
 
 
@@ -47,7 +48,7 @@ class Runtime:
 
     @cached_property
     def log(self) -> Log:
-        return open_log(self.home, self.url)
+        return open_log(self.home, self.url, PATIENCE)
 
     @cached_property
     def context(self) -> Any:

@@ -18,6 +18,7 @@ from penstock.engine.progress import Tally
 from penstock.engine.runtime import Runtime, log_of
 from penstock.engine.signals import stopped_by_signals
 from penstock.engine.tidying import tidied
+from penstock.engine.waiting import Told
 from penstock.errors import BadFlow, BadInput, NotFound
 from penstock.flow.graph import FlowGraph
 from penstock.flow.plan import Plan, Source
@@ -49,6 +50,8 @@ class Show(Protocol):
 
     def progress(self, tally: Tally, report: Report) -> None: ...
 
+    def wait(self, text: str) -> None: ...
+
     def close(self, tally: Tally) -> None: ...
 
 
@@ -61,6 +64,9 @@ class PlainShow:
     def progress(self, tally: Tally, report: Report) -> None:
         if report.behind or tally.epochs == 1:
             self.say(tally.progress(report))
+
+    def wait(self, text: str) -> None:
+        self.say(text)
 
     def close(self, tally: Tally) -> None:
         self.say(f"{tally.driver.plan.flow}: {tally.closing()}")
@@ -83,7 +89,7 @@ def serve(graphs: Sequence[FlowGraph], order: Order, show: Show | None = None) -
         started: list[Driver] = []
         try:
             for driver in drivers:
-                driver.start()
+                loop.start(driver, stop, Told(show.say, show.wait))
                 started.append(driver)
             begun.set()
             with tidied(runtime.log, show.say) if order.mode == "run" else nullcontext():
@@ -101,12 +107,13 @@ def _go(drivers: Sequence[Driver], order: Order, every: float, stop: threading.E
             tally.add(report)
             show.progress(tally, report)
 
+        told = Told(show.say, show.wait)
         if order.mode == "run":
-            loop.run(tally.driver, stop, seen, every, order.max_rows, show.say)
+            loop.run(tally.driver, stop, seen, every, order.max_rows, told)
         elif order.mode == "catch_up":
-            loop.catch_up(tally.driver, stop, seen, order.max_rows)
+            loop.catch_up(tally.driver, stop, seen, order.max_rows, told)
         else:
-            loop.drain(tally.driver, stop, seen, order.max_rows)
+            loop.drain(tally.driver, stop, seen, order.max_rows, told)
         tally.driver.deliverer.settle()
         show.close(tally)
 

@@ -36,6 +36,7 @@ class StateWriter:
     storage: Storage
     epoch: int
     runs: dict[tuple[str, str], list[tuple[RunRef, pa.Table]]] = field(default_factory=lambda: defaultdict(list))
+    paths: list[str] = field(default_factory=list)  # what was written
 
     def add(self, step: str, bucket: int, table: str, slot: int, level: int, rows: pa.Table) -> None:
         ref = RunRef(step, bucket, table, slot, level, "", 0, rows.num_rows)
@@ -46,6 +47,7 @@ class StateWriter:
         refs = []
         for (step, table), runs in self.runs.items():
             path, _ = write_arrow(self.storage, f"state/{step}/{self.epoch}-{table}", [rows for _, rows in runs])
+            self.paths.append(path)
             refs += [ref._replace(file=path, batch=i) for i, (ref, _) in enumerate(runs)]
         return refs
 

@@ -6,6 +6,7 @@ next segment, and as counts. Everything is collected here and written at the end
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain, groupby
 from operator import attrgetter
@@ -220,7 +221,16 @@ class Work:
                 self.push(step, out)
 
     def finish(self) -> Result:
-        """Writes everything that leaves this task, synced, under names of its own."""
+        """Writes everything that leaves this task, synced, under names of its own; where that fails nothing of it stays."""
+        try:
+            return self._written()
+        except PenstockError:
+            with suppress(PenstockError):
+                for path in [*self.writer.paths, *(s.file for s in self.result.staged), *(c[1] for c in self.result.carried)]:
+                    self.storage.remove(path, durable=False)
+            raise
+
+    def _written(self) -> Result:
         self.result.runs += self.writer.write()
         for sink, pile in self.staged.items():
             if pile.rows:

@@ -13,7 +13,7 @@ from penstock.core.change import OP, POSITION, TIME, Op
 from penstock.core.change import WATERMARK as W
 from penstock.core.schema import TIMESTAMP
 from penstock.core.time import NEVER
-from penstock.errors import Fenced, Mismatch, PenstockError, SinkError
+from penstock.errors import Fenced, Mismatch, Passing, PenstockError, SinkError, SinkUnavailable
 from penstock.log.partitioning import partitions_by_key
 from penstock.log.port import EVENT_TIME, KEY, OPS, ORIGIN, WATERMARK, Log, Part, Sender, Together, Topic
 from penstock.log.text import key_bytes
@@ -80,7 +80,9 @@ class TopicSink:
             self.open(delivery.marker.incarnation, delivery.marker.generation)
             raise SinkError(f"topic {self._name!r} cannot be written: {error.what}", *error.detail, hint=error.hint) from error
         except PenstockError as error:
-            raise SinkError(f"topic {self._name!r} cannot take epoch {delivery.marker.epoch}: {error}") from error
+            kind = SinkUnavailable if isinstance(error, Passing) else SinkError
+            what = f"topic {self._name!r} cannot take epoch {delivery.marker.epoch}: {error.what}"
+            raise kind(what, *error.detail, hint=error.hint) from error
         self._seen.epoch = delivery.marker.epoch
         self._fail("topic.delivered")
 
@@ -105,7 +107,8 @@ class TopicSink:
                 sender = Sender(self._seen.sender, generation, sequence, gaps=True)
                 self._used().append(partition, empty[partition], sender=sender)
         except PenstockError as error:
-            raise SinkError(f"topic {self._name!r} cannot be written: {error}") from error
+            kind = SinkUnavailable if isinstance(error, Passing) else SinkError
+            raise kind(f"topic {self._name!r} cannot be written: {error.what}", *error.detail, hint=error.hint) from error
 
     def _append(self, parts: list[pa.RecordBatch], delivery: Delivery) -> None:
         topic, seen, last, mark = self._used(), self._seen, self._partitions - 1, delivery.frontier

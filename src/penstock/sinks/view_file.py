@@ -1,6 +1,7 @@
 """The database file of a view: made whole or not at all, opened only if it is what it says."""
 
 import contextlib
+import errno
 import json
 import os
 import sqlite3
@@ -11,13 +12,17 @@ from pathlib import Path
 
 from penstock.core.schema import Schema
 from penstock.core.time import NEVER
-from penstock.errors import Mismatch, SinkError
+from penstock.errors import Mismatch, SinkError, SinkUnavailable
 from penstock.sinks.port import SinkSpec
 from penstock.sinks.view_tables import Layout
 
 APPLICATION = 0x50454E53  # "PENS", in the file's header
 FORMAT = 1
 _SETTINGS = ["PRAGMA synchronous = FULL", "PRAGMA cache_size = -65536", "PRAGMA foreign_keys = OFF", "PRAGMA temp_store = FILE"]
+
+_NO_ROOM = 4874  # SQLITE_IOERR_SHMSIZE: the index of the log has no room
+_PASSING = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, _NO_ROOM)
+_MAKE_ROOM = "make room on the disk: nothing of the epoch was written; a live run goes on by itself, and the next start writes it"
 
 
 @dataclass(frozen=True)
@@ -185,7 +190,8 @@ def refused(path: Path, name: str) -> Iterator[None]:
     try:
         yield
     except sqlite3.OperationalError as error:
-        raise SinkError(f"view {name!r} cannot be used: {error}", str(path), hint=_hint(error)) from error
+        kind = SinkUnavailable if _code(error) in _PASSING else SinkError
+        raise kind(f"view {name!r} cannot be used: {error}", str(path), hint=_hint(error)) from error
     except sqlite3.DatabaseError as error:
         raise SinkError(
             f"view {name!r} is damaged: {error}",
@@ -193,13 +199,20 @@ def refused(path: Path, name: str) -> Iterator[None]:
             hint=f"restore the file, or `penstock view drop {name}` and let the flow write it again",
         ) from error
     except OSError as error:
-        raise SinkError(f"view {name!r} cannot be used: {error.strerror or error}", str(path)) from error
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        hint = _MAKE_ROOM if full else "look at the file, its directory and who may write there; nothing of the epoch was written"
+        kind = SinkUnavailable if full else SinkError
+        raise kind(f"view {name!r} cannot be used: {error.strerror or error}", str(path), hint=hint) from error
+
+
+def _code(error: sqlite3.Error) -> int:
+    return getattr(error, "sqlite_errorcode", 0)  # only errors of SQLite itself have one
 
 
 def _hint(error: sqlite3.OperationalError) -> str | None:
     text = str(error)
     if "locked" in text:
         return "another process is writing it; is the flow running twice?"
-    if "full" in text:
-        return "make room on the disk and start again; nothing of the epoch was written"
-    return None
+    if "full" in text or _code(error) == _NO_ROOM:
+        return _MAKE_ROOM
+    return "look at the disk and at who may write there; nothing of the epoch was written, and the next start writes it"

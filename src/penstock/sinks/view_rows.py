@@ -64,9 +64,9 @@ class ViewRows:
                 connection.executemany(self._layout.insert_current(), zip(*columns, itertools.repeat(epoch), strict=False))
         except sqlite3.IntegrityError:
             connection.execute("ROLLBACK TO all_new")
-            return False
-        finally:
             connection.execute("RELEASE all_new")
+            return False
+        connection.execute("RELEASE all_new")  # not after other errors: a full disk has ended the transaction, and is to be told
         return True
 
     def _merge(self, connection: sqlite3.Connection, rows: pa.Table, epoch: int) -> None:

@@ -2,11 +2,12 @@
 
 import re
 import uuid
+from contextlib import suppress
 
 import pyarrow as pa
 from crc32c import crc32c
 
-from penstock.errors import Damaged
+from penstock.errors import Damaged, PenstockError
 from penstock.storage.port import Storage
 
 _SEAL = re.compile(r"-([0-9a-f]{8})\.[a-z.]+$")
@@ -19,6 +20,10 @@ def write_sealed(storage: Storage, stem: str, ending: str, data: pa.Buffer) -> s
     try:
         appender.write(data)
         appender.sync()
+    except PenstockError:
+        with suppress(PenstockError):  # a part of a file is of no use, and the disk may be full
+            storage.remove(path, durable=False)
+        raise
     finally:
         appender.close()
     return path

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from penstock import Flow, Tumbling, agg
-from penstock.engine import loop, program
+from penstock.engine import loop, program, waiting
 from penstock.engine.placement import InProcess, Job, read_units, run_buckets
 from penstock.engine.progress import Tally, balance
 from penstock.engine.work import Result, split
@@ -125,15 +125,16 @@ def test_answers_are_forgotten_when_the_process_is() -> None:
 
 
 def test_a_run_goes_on_when_somebody_does_not_answer_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loop, "UNANSWERED_WAIT", 0.001)
+    monkeypatch.setattr(waiting, "FIRST", 0.001)
     service, stop, told = Service(fails=2), threading.Event(), list[str]()
     with shop(service, retries=0).test() as t:
         t.send("orders", *orders(1, 3))
-        loop.run(t.driver, stop, lambda report: stop.set(), say=told.append)
-        assert [line.splitlines()[0] for line in told] == [
-            "shop: Service did not answer: 1 call failed in a row",
-            "shop: Service did not answer: 2 calls failed in a row",
+        loop.run(t.driver, stop, lambda report: stop.set(), told=waiting.Told(told.append, told.append))
+        assert [line.splitlines()[0].partition(": ")[2] for line in told[:2]] == [
+            "Service did not answer: 1 call failed in a row",
+            "Service did not answer: 2 calls failed in a row",
         ]
+        assert told[2:] == ["shop goes on after 0 s"]
         assert len(t.rows("rows")) == 2
         service.fails = 1
         t.send("orders", *orders(5))

@@ -9,10 +9,11 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import Any, NamedTuple, TypeVar
 
-from penstock.errors import AlreadyThere, LogError, NotFound, OffsetGone, PenstockError, install
+from penstock.errors import AlreadyThere, LogError, NotFound, OffsetGone, Passing, PenstockError, install
+from penstock.log.kafka.reaching import Contact
+from penstock.log.kafka.settings import PATIENCE as PATIENCE
 from penstock.log.kafka.settings import KafkaSettings
 
-PATIENCE = 60.0  # seconds without an answer after which the broker counts as away
 PROMPT = 5.0  # seconds for one request: one that went into a connection that broke is asked again
 _LOGGER = logging.getLogger("penstock.kafka")
 _LOGGER.addHandler(logging.NullHandler())
@@ -60,6 +61,11 @@ class PerProcess:
             found: T = self._things[key]
             return found
 
+    def find(self, key: Any) -> Any | None:
+        """The thing, if there is one."""
+        with self._guard:
+            return self._things.get(key)
+
     def take(self, key: Any) -> Any | None:
         """The thing, which from now on is the caller's alone; None if there is none."""
         with self._guard:
@@ -89,17 +95,55 @@ class PerProcess:
 
 
 _ADMINS = PerProcess()
+_COORDINATED = PerProcess()
+NEVER_THERE = 3600.0  # seconds: the time-out of requests to coordinators, see `coordinated`
 _PRODUCERS = PerProcess()
 _SINGLE = {"enable.idempotence": True, "linger.ms": 0, "message.timeout.ms": int(PATIENCE * 1000), "message.max.bytes": 64 << 20}
 
 
-def admin(settings: KafkaSettings) -> Any:
-    def make() -> Any:
-        settings.warn_of_plain_text()
-        return library().admin.AdminClient(settings.client())
+class Reached(NamedTuple):
+    """A client for questions, and what it has heard of its broker."""
 
+    client: Any
+    contact: Contact
+
+
+def admin(settings: KafkaSettings) -> Any:
+    """This process's client for questions; the broker has answered it before."""
     with translated(settings):
-        return _ADMINS.get(settings.connection, make)
+        reached = _ADMINS.get(settings.connection, lambda: _new_admin(settings))
+        if not reached.contact.met:
+            try:
+                reached.contact.greet(reached.client, library().KafkaException)
+            except LogError:
+                _ADMINS.take(settings.connection)  # the next one looks up passwords and addresses anew
+                raise
+        return reached.client
+
+
+def _new_admin(settings: KafkaSettings) -> Reached:
+    settings.warn_of_plain_text()
+    contact = Contact(settings.servers, settings.get("security") or "plaintext")
+    return Reached(library().admin.AdminClient(settings.client(error_cb=contact.hear, logger=_LOGGER)), contact)
+
+
+def coordinated(settings: KafkaSettings, ask: Callable[[Any], "Future[T]"]) -> T:
+    """Asks the coordinator of a group: ask gets a client and returns the one future of its request.
+
+    The library ends the process, or hangs, when it finds the coordinator of a request that has timed out inside it (librdkafka
+    4605). So these requests have a client of their own and never time out there: one that is not answered in time is given up with
+    its client."""
+
+    def once() -> T:
+        admin(settings)  # the broker is there
+        client = _COORDINATED.get(settings.connection, lambda: _new_admin(settings).client)
+        try:
+            return ask(client).result(PROMPT)
+        except TimeoutError:
+            _COORDINATED.take(settings.connection)
+            raise
+
+    return insisted(settings, "", once)
 
 
 def describe(settings: KafkaSettings, name: str) -> Described | None:
@@ -120,7 +164,7 @@ def describe(settings: KafkaSettings, name: str) -> Described | None:
 
 def topic_names(settings: KafkaSettings) -> list[str]:
     """All topics of the broker."""
-    return insisted(settings, "", lambda: list(admin(settings).list_topics(timeout=PATIENCE).topics))
+    return insisted(settings, "", lambda: list(admin(settings).list_topics(timeout=PROMPT).topics))
 
 
 class Bounds(NamedTuple):
@@ -182,24 +226,25 @@ def answer(settings: KafkaSettings, future: "Future[T]", name: str = "") -> T:
 
 
 def insisted(settings: KafkaSettings, name: str, ask: Callable[[], T]) -> T:
-    """Asks again while the broker is starting, moves the partition, or cannot be reached: up to PATIENCE."""
-    deadline = time.monotonic() + PATIENCE
+    """Asks again while the broker is starting, moves the partition, or cannot be reached: as long as the settings have patience."""
+    deadline = time.monotonic() + settings.patience
     while True:
         try:
             with translated(settings, name):
-                return ask()
-        except LogError as error:
-            if not _passes(error.__cause__) or time.monotonic() > deadline:
-                raise
+                found = ask()
+            _trouble_over(settings)
+            return found
+        except Passing:
+            if _ADMINS.find(settings.connection) is None or time.monotonic() > deadline:
+                raise  # the broker never answered this process, and has had its time
             time.sleep(0.05)
 
 
-def _passes(error: BaseException | None) -> bool:
-    """Whether asking again may help."""
-    code = library().KafkaError
-    found: Any = error.args[0] if error is not None and error.args else None
-    passing = (code._TRANSPORT, code._ALL_BROKERS_DOWN, code._TIMED_OUT, code.NOT_LEADER_FOR_PARTITION, code.LEADER_NOT_AVAILABLE)
-    return hasattr(found, "code") and (found.retriable() or found.code() in passing)
+def _trouble_over(settings: KafkaSettings) -> None:
+    reached: Reached | None = _ADMINS.find(settings.connection)
+    if reached and reached.contact.troubled:
+        reached.client.poll(0)
+        reached.contact.answered()
 
 
 @contextmanager
@@ -219,9 +264,12 @@ def translated(settings: KafkaSettings, name: str = "") -> Iterator[None]:
 
 
 def away(settings: KafkaSettings, why: str) -> LogError:
-    return LogError(
-        f"Kafka at {','.join(settings.servers)} cannot be used", why, hint="what was not acknowledged can be sent again"
-    )
+    """The broker does not answer: what may pass by itself, with the cause as far as the client was told of it."""
+    reached: Reached | None = _ADMINS.find(settings.connection)
+    if reached is None:
+        return Contact(settings.servers, settings.get("security") or "plaintext").unreachable(why)
+    reached.client.poll(0)
+    return reached.contact.unreachable(why)
 
 
 def told(settings: KafkaSettings, error: Any, name: str = "") -> PenstockError:
@@ -235,4 +283,27 @@ def told(settings: KafkaSettings, error: Any, name: str = "") -> PenstockError:
         return AlreadyThere(f"there is a topic {name} already")
     if number in (code.OFFSET_OUT_OF_RANGE, code._AUTO_OFFSET_RESET):
         return OffsetGone(f"{name}: the offset asked for is not there any more", text, hint="read from earliest")
-    return away(settings, text)
+    if _passes(error):
+        return away(settings, text)
+    return LogError(f"Kafka at {','.join(settings.servers)} cannot be used", text)
+
+
+def _passes(error: Any) -> bool:
+    """Whether the same may go well later: the broker is away, starting, or moving the partition."""
+    if not hasattr(error, "code"):
+        return False
+    code = library().KafkaError
+    names = {getattr(code, passing, None) for passing in PASSING}
+    return error.retriable() or error.code() in names or (error.code() == code._NOENT and "leader" in error.str().lower())
+
+
+# What a broker that restarts lets its clients say, beside what the client itself calls retriable.
+PASSING = (
+    *("_TRANSPORT", "_ALL_BROKERS_DOWN", "_TIMED_OUT", "_TIMED_OUT_QUEUE", "_MSG_TIMED_OUT", "_RESOLVE", "_AUTHENTICATION", "_SSL"),
+    *("_WAIT_COORD", "_WAIT_CACHE", "_DESTROY", "_PURGE_QUEUE", "_PURGE_INFLIGHT", "_OUTDATED", "_RETRY"),
+    *("NOT_LEADER_FOR_PARTITION", "LEADER_NOT_AVAILABLE", "FENCED_LEADER_EPOCH", "UNKNOWN_LEADER_EPOCH", "LISTENER_NOT_FOUND"),
+    *("BROKER_NOT_AVAILABLE", "REPLICA_NOT_AVAILABLE", "REQUEST_TIMED_OUT", "NETWORK_EXCEPTION", "NOT_CONTROLLER"),
+    *("COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR", "CONCURRENT_TRANSACTIONS"),
+    *("NOT_ENOUGH_REPLICAS", "NOT_ENOUGH_REPLICAS_AFTER_APPEND", "KAFKA_STORAGE_ERROR", "OFFSET_NOT_AVAILABLE"),
+    *("UNSTABLE_OFFSET_COMMIT", "ELIGIBLE_LEADERS_NOT_AVAILABLE", "STALE_BROKER_EPOCH", "THROTTLING_QUOTA_EXCEEDED"),
+)

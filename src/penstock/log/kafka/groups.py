@@ -4,7 +4,6 @@ What Kafka does in its own way: it forgets a group's offsets of a topic when the
 the last member left (offsets.retention.minutes); it forgets groups only whole; it does not tell when a member was last heard.
 """
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
@@ -16,7 +15,7 @@ from penstock.log.groups.port import GroupState, Hand, MemberState, PartitionSta
 from penstock.log.groups.rules import lease_micros
 from penstock.log.holding import Held
 from penstock.log.kafka.catalog import INTERNAL
-from penstock.log.kafka.client import PATIENCE, PROMPT, admin, describe, insisted, library, told, translated
+from penstock.log.kafka.client import NEVER_THERE, PROMPT, admin, coordinated, describe, insisted, library, told
 from penstock.log.kafka.group_notes import Note, decoded
 from penstock.log.kafka.membership import KafkaMembership, Wish, made_again
 from penstock.log.kafka.settings import KafkaSettings
@@ -52,7 +51,7 @@ class KafkaGroups:
                 f"Kafka forgets groups only whole, and {group} reads {', '.join(sorted(topics))}", hint="leave the topic out"
             )
         self._refuse_members(group, topic)
-        self._asked(lambda: admin(self._settings).delete_consumer_groups([self._on_broker(group)], request_timeout=PROMPT))
+        self._asked(lambda client: client.delete_consumer_groups([self._on_broker(group)], request_timeout=NEVER_THERE))
 
     def describe(self, group: str | None = None) -> list[GroupState]:
         names = self._names()
@@ -82,7 +81,7 @@ class KafkaGroups:
             for number, offset in offsets.items()
         ]
         wanted = kafka.ConsumerGroupTopicPartitions(self._on_broker(group), places)
-        done = self._asked(lambda: admin(self._settings).alter_consumer_group_offsets([wanted], request_timeout=PROMPT))
+        done = self._asked(lambda client: client.alter_consumer_group_offsets([wanted], request_timeout=NEVER_THERE))
         for place in done.topic_partitions:
             if place.error is not None:
                 self._refuse_members(group, source.topic)
@@ -116,8 +115,9 @@ class KafkaGroups:
 
     def _names(self) -> list[str]:
         prefix = self._settings.prefix
-        with translated(self._settings):
-            found = admin(self._settings).list_consumer_groups(request_timeout=PROMPT).result(PATIENCE)
+        found = insisted(
+            self._settings, "", lambda: admin(self._settings).list_consumer_groups(request_timeout=PROMPT).result(2 * PROMPT)
+        )
         return [
             g.group_id.removeprefix(prefix) for g in found.valid if g.group_id.startswith(prefix) and self._offsets_at(g.group_id)
         ]
@@ -125,7 +125,7 @@ class KafkaGroups:
     def _members(self, group: str) -> list[Any]:
         asked = [self._on_broker(group)]
         try:
-            found = self._asked(lambda: admin(self._settings).describe_consumer_groups(asked, request_timeout=PROMPT))
+            found = self._asked(lambda client: client.describe_consumer_groups(asked, request_timeout=NEVER_THERE))
         except NotFound:
             return []
         return sorted(found.members, key=lambda member: str(member.member_id))
@@ -137,7 +137,7 @@ class KafkaGroups:
     def _offsets_at(self, id: str) -> dict[str, dict[int, tuple[int, Note]]]:
         wanted = library().ConsumerGroupTopicPartitions(id)
         try:
-            places = self._asked(lambda: admin(self._settings).list_consumer_group_offsets([wanted], request_timeout=PROMPT))
+            places = self._asked(lambda client: client.list_consumer_group_offsets([wanted], request_timeout=NEVER_THERE))
         except NotFound:
             return {}
         found: dict[str, dict[int, tuple[int, Note]]] = {}
@@ -149,21 +149,16 @@ class KafkaGroups:
                 found.setdefault(topic, {})[place.partition] = (place.offset, decoded(place.metadata))
         return found
 
-    def _asked(self, ask: Callable[[], Any]) -> Any:
+    def _asked(self, ask: Callable[[Any], Any]) -> Any:
         """What the broker answers about one group, once its coordinator is there; NotFound where it knows none of that name."""
-        code, deadline = library().KafkaError, time.monotonic() + PATIENCE
-        coming = (code.COORDINATOR_LOAD_IN_PROGRESS, code.COORDINATOR_NOT_AVAILABLE, code.NOT_COORDINATOR)
-        while True:
-            try:
-                return insisted(self._settings, "", lambda: next(iter(ask().values())).result(PATIENCE))
-            except PenstockError as error:
-                found = error.__cause__.args[0] if error.__cause__ and error.__cause__.args else None
-                number = found.code() if found is not None and hasattr(found, "code") else None
-                if number in (code.GROUP_ID_NOT_FOUND, code._UNKNOWN_GROUP):
-                    raise NotFound("there is no such group") from error
-                if number not in coming or time.monotonic() > deadline:
-                    raise
-                time.sleep(0.05)
+        code = library().KafkaError
+        try:
+            return coordinated(self._settings, lambda client: next(iter(ask(client).values())))
+        except PenstockError as error:
+            found: Any = error.__cause__.args[0] if error.__cause__ and error.__cause__.args else None
+            if hasattr(found, "code") and found.code() in (code.GROUP_ID_NOT_FOUND, code._UNKNOWN_GROUP):
+                raise NotFound("there is no such group") from error
+            raise
 
     def _on_broker(self, group: str) -> str:
         return self._settings.prefix + group

@@ -55,13 +55,14 @@ class PartitionReader:
         if self._held is not None:
             held, self._held = self._held, None
             return held
-        deadline = time.monotonic() + PATIENCE
+        patience = self._settings.patience
+        deadline = time.monotonic() + patience
         while time.monotonic() < deadline:
             found = self._fetcher.fetch(PIECE, _WAIT)
             self._check(found)
             if _reached(found) > self._at:
                 return found
-        raise away(self._settings, f"{self._name}/{self._partition} gave nothing from offset {self._at} for {PATIENCE:.0f} seconds")
+        raise away(self._settings, f"{self._name}/{self._partition} gave nothing from offset {self._at} for {patience:.0f} seconds")
 
     def _check(self, found: Fetched) -> None:
         """What is out of place says that the position is another than we think."""

@@ -19,6 +19,7 @@ from penstock.errors import BadInput
 from penstock.log.kafka.secrets import check_reference, secret
 
 SCHEME = "kafka"
+PATIENCE = 60.0
 _ADDRESS = re.compile(r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+):(\d{1,5})", re.ASCII)
 _PREFIX = re.compile(r"[a-zA-Z0-9._-]{0,40}", re.ASCII)
 _PRINTABLE = re.compile(r"[^\x00-\x1f\x7f]{1,1000}")
@@ -48,6 +49,7 @@ class KafkaSettings:
 
     servers: tuple[str, ...]
     options: tuple[tuple[str, str], ...] = ()
+    patience: float = PATIENCE  # seconds without an answer after which the broker counts as away
 
     @classmethod
     def of(cls, url: str) -> "KafkaSettings":

@@ -6,6 +6,7 @@ ends whatever the old one left open, and what is in the log then decides (Kafka'
 
 import atexit
 import threading
+import time
 from collections.abc import Callable, Sequence
 from itertools import repeat
 from typing import Any, TypeVar
@@ -37,7 +38,10 @@ class KafkaTransactions:
         every new producer, before anything is written. It may raise: then nothing is."""
         with self._guard:
             last: PenstockError | None = None
-            for _ in range(_ATTEMPTS):
+            deadline = time.monotonic() + self._settings.patience
+            for attempt in range(_ATTEMPTS):
+                if attempt and time.monotonic() > deadline:
+                    break
                 try:
                     if self._producer is None:
                         self._open()
@@ -122,7 +126,7 @@ class KafkaTransactions:
         }
         with _unsettled(self._settings):
             self._producer = new_producer(self._settings, options)
-            self._producer.init_transactions(PATIENCE)
+            self._producer.init_transactions(self._settings.patience)
 
     def _commit(self, write: Callable[["KafkaTransactions"], T]) -> T:
         with _unsettled(self._settings):
