@@ -26,6 +26,7 @@
     │   ├── LostRace            another driver decided this epoch
     │   ├── Held                another driver holds this flow
     │   ├── Replaced            another driver has taken the flow over; exit code 5
+    │   ├── FailedRow           a row on which a step fails, where the flow is to stop
     │   ├── Unanswered          whoever a lookup asks does not answer; the next epoch asks again (Passing)
     │   ├── Mismatch            state, sink or topic belong to another life of the flow
     │   └── SparkFailed         a Spark job failed
@@ -174,6 +175,10 @@ class Held(EngineError):
 
 class Replaced(EngineError):
     exit_code = 5
+
+
+class FailedRow(EngineError):
+    pass
 
 
 class Unanswered(EngineError, Passing):

@@ -40,6 +40,11 @@ class Position:
         return Position(topic.decode(), int.from_bytes(rest[:4], "big"), int.from_bytes(rest[4:], "big"))
 
 
+def record_of(data: bytes) -> "Position | None":
+    """The record that a row is, also behind a union; None where it was made from several, or from none."""
+    return record_of(data[1:-4]) if data[:1] == b"u" else Position.decode(data)
+
+
 def position_text(data: bytes) -> str:
     """A position for people: `orders/0@12`; of a derived row what it was made from."""
     if data[:1] == b"s" and data[-14:-12] == _END and data.count(_END, 0, -12) == 1:  # as almost all are

@@ -6,7 +6,7 @@ from pathlib import Path
 from penstock.engine.delivery import Target
 from penstock.engine.epoch import Fail, nothing
 from penstock.engine.letters import LetterSink
-from penstock.engine.program import DEAD, LATE, Program, late_schema, sink_id
+from penstock.engine.program import DEAD, LATE, Program, dead_schema, late_schema, sink_id
 from penstock.flow.plan import Output, Plan, Step, Window
 from penstock.log.port import Log
 from penstock.sinks.port import Sink, SinkSpec
@@ -42,8 +42,8 @@ def _comes_once(step: Step, output: Output) -> bool:
 
 
 def _letters(flow: str, kind: str, log: Log, storage: Storage) -> Target:
-    name = letter_topic(flow, kind)
-    return Target(kind, LetterSink(SinkSpec(flow, name, late_schema(), ()), log, name, storage), None, lenient=True)
+    name, schema = letter_topic(flow, kind), dead_schema() if kind == DEAD else late_schema()
+    return Target(kind, LetterSink(SinkSpec(flow, name, schema, ()), log, name, storage), None, lenient=True)
 
 
 def letter_topic(flow: str, kind: str) -> str:

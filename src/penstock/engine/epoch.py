@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from penstock.engine.answering import after_answers, marks_on_tables
 from penstock.engine.decision import Decision, Decisions, RunRef
+from penstock.engine.failing_share import FailingShare
 from penstock.engine.opening import Opened, learned, spread
 from penstock.engine.placement import Carried, InProcess, Job, Placement
 from penstock.engine.program import Program
@@ -39,6 +40,7 @@ class Setting:
     tasks: int = 1
     sql: Callable[[Job, Result], list[Carried]] | None = None
     fail: Fail = nothing
+    failing: FailingShare = field(default_factory=FailingShare)
 
 
 @dataclass
@@ -62,11 +64,13 @@ def run_epoch(setting: Setting, opened: Opened, last: Decision | None, timing: T
     at = timing.lap("run", at)
     for what, seconds in result.seconds.items():
         timing.seconds[f"run.{what}"] = seconds
+    setting.failing.check(setting.program.plan, result.fates, result.samples)
     setting.fail("after_run")
     decision = _decision(setting, opened, last, state, result)
     setting.fail("before_decide")
     setting.decisions.publish(decision)
     timing.lap("decide", at)
+    setting.failing.decided(result.fates)
     setting.fail("after_decide")
     return decision
 

@@ -4,39 +4,64 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from penstock.engine.analyze import first_line
 from penstock.errors import SparkFailed
+from penstock.flow.plan import Step
 
 _PYTHON_LINE = re.compile(r"^(\w[\w.]*(?:Error|Exception|Interrupt)\b.*)$", re.MULTILINE)
+_CONDITION = re.compile(r"^(?:[\w.$]+: )?\[([A-Z_0-9]+(?:\.[A-Z_0-9]+)*)\] (.+)$", re.MULTILINE)  # as Spark names its own errors
+_STATE = re.compile(r"SQLSTATE: (\w{5})")
+_LOST = ("ExecutorLostFailure", "Traceback (most recent call last)", "Python worker exited")
+_ABORTED = "Job aborted due to stage failure"
+_AGAIN = "nothing of this epoch was decided; run again to repeat it, with --verbose for the Java trace"
+_MEND = (
+    "nothing of this epoch was decided, and running again alone does not help: change the expression; --verbose has the Java trace"
+)
 
 
 @contextmanager
-def translated(flow: str, epoch: int) -> Iterator[None]:
-    """Runs Spark work; Py4J and PySpark errors come out as SparkFailed."""
+def translated(flow: str, epoch: int, step: Step | None = None) -> Iterator[None]:
+    """Runs Spark work, of this step if there is one; Py4J and PySpark errors come out as SparkFailed."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
+    where = [f'step "{step.name}" ({step.origin})'] if step else []
     try:
         yield
     except (Py4JError, PySparkException) as error:
-        why = reason(str(error))
-        raise SparkFailed(f"a Spark job of flow {flow} failed in epoch {epoch}", why, hint=_hint(why)) from error
+        text = str(error)
+        what = f"a Spark job of flow {flow} failed in epoch {epoch}"
+        raise SparkFailed(what, *where, reason(text), hint=_hint(text)) from error
     except (ConnectionError, EOFError) as error:
         raise SparkFailed(
             f"Spark went away while flow {flow} ran epoch {epoch}", str(error), hint="nothing of this epoch was decided; run again"
         ) from error
 
 
-def _hint(why: str) -> str:
-    missing = re.search(r"ModuleNotFoundError: No module named '([\w.]+)'", why)
+def may_be_a_row(error: Exception) -> bool:
+    """Whether an expression may have failed on a row: not where Spark, an executor or a Python process went away."""
+    from py4j.protocol import Py4JNetworkError
+
+    return not isinstance(error, Py4JNetworkError) and not any(sign in str(error) for sign in _LOST)
+
+
+def _hint(text: str) -> str:
+    missing = re.search(r"ModuleNotFoundError: No module named '([\w.]+)'", text)
     if missing:
         name = missing[1].partition(".")[0]
         return f"executors do not have {name}: penstock pack --include {name}.py, or --archive --with {name}, then run --pack FILE"
-    return "nothing of this epoch was decided; run again to repeat it, with --verbose for the Java trace"
+    state = _STATE.search(text)
+    return _MEND if state and state[1][:2] in ("22", "42") else _AGAIN  # data that cannot be used, and expressions that cannot
 
 
 def reason(text: str) -> str:
-    """The line of a long trace that says what happened."""
+    """The line of a long trace that says what happened: Python's, else the one with Spark's condition, else Java's."""
     lines = _PYTHON_LINE.findall(text)
     python = [line for line in lines if not line.startswith(("org.apache", "java.", "py4j", "scala"))]
-    chosen = (python or lines or text.strip().splitlines() or ["no message"])[-1]
-    return chosen.strip()[:300]
+    if python:
+        return str(python[-1]).strip()[:300]
+    condition = _CONDITION.search(text)
+    if condition:
+        return f"{condition[1]}: {first_line(condition[2])}"[:300]
+    said = [line for line in lines if _ABORTED not in line]
+    return ((said or lines or text.strip().splitlines() or ["no message"])[-1 if lines else 0]).strip()[:300]

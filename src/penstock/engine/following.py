@@ -18,9 +18,9 @@ from penstock.engine.decision import Decisions, EngineMark
 from penstock.engine.program import Program, lower
 from penstock.engine.reading import _SHIFT, Range, Read, read
 from penstock.engine.records import kept_marks
+from penstock.engine.rowwise import SYSTEM, row_by_row
 from penstock.engine.runtime import Runtime, log_of
 from penstock.engine.source import SourceSpec
-from penstock.engine.work import SYSTEM, row_by_row
 from penstock.flow.graph import FlowGraph
 from penstock.flow.plan import Source, Step, Union
 from penstock.kernels.tables import numbers

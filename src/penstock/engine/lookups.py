@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.engine.asking import Asker, TookTooLong
+from penstock.engine.failing import Failure, cause_of, without
 from penstock.errors import BadFlow, Unanswered
 from penstock.flow.plan import Lookup, Step
 from penstock.kernels.port import Fates
@@ -24,21 +25,29 @@ from penstock.kernels.tables import column, plain
 from penstock.log.conversion import Misfit, converter, misfit_text
 
 Key = tuple[Any, ...]
-Answer = tuple[Any, ...] | None  # values in the order of the columns of the answers
+
+
+class Unfit(str):
+    """Why what was answered for a key cannot be used."""
+
+
+Answer = tuple[Any, ...] | Unfit | None  # values in the order of the columns of the answers
 
 _DESKS = 32  # lookups whose answers a process keeps
 _LONGEST_PAUSE = 30.0
 _FAILED = object()
 
 
-def look_up(step: Step, rows: pa.Table, system: Sequence[str]) -> tuple[pa.Table, Fates]:
-    """The rows with the columns of their answers, and what became of them; system: columns that stay with their rows."""
+def look_up(step: Step, rows: pa.Table, system: Sequence[str]) -> tuple[pa.Table, Fates, list[Failure]]:
+    """The rows with the columns of their answers, what became of them, and those whose answer cannot be used, which are left out;
+    system: columns that stay with their rows."""
     lookup = step.definition
     assert isinstance(lookup, Lookup)
     firsts, asks, which = _distinct([plain(column(rows, name)) for name in lookup.on])
     wanted = rows.select(list(lookup.on)).take(pa.array(firsts)).to_pylist()
-    answers, fates = desk_of(step).answers([tuple(key.values()) for key in wanted])
-    known = np.array([answer is not None for answer in answers], np.bool_)
+    desk = desk_of(step)
+    answers, fates = desk.answers([tuple(key.values()) for key in wanted])
+    known = np.array([isinstance(answer, tuple) for answer in answers], np.bool_)
     met = np.zeros(rows.num_rows, np.bool_)
     met[asks] = known[which]
     at = np.full(rows.num_rows, -1, np.int64)
@@ -47,9 +56,19 @@ def look_up(step: Step, rows: pa.Table, system: Sequence[str]) -> tuple[pa.Table
     made = {n: _values(answers, i, t).take(indices) for i, (n, t) in enumerate(_types(lookup)) if n in step.schema}
     columns = {n: made[n] if n in made else rows.column(n) for n in step.schema.names}
     out = pa.table(columns | {n: rows.column(n) for n in system if n in rows.column_names})
+    failures = _failures(desk, answers, at) if step.on_error == "dead" else []
     answered = int(np.count_nonzero(met))
-    fates.update({"in": rows.num_rows, "answered": answered, "unmatched": rows.num_rows - answered})
-    return (out.filter(pa.array(met)) if lookup.how == "inner" else out), fates
+    fates.update({"in": rows.num_rows, "answered": answered, "unmatched": rows.num_rows - answered - len(failures)})
+    if lookup.how == "inner":
+        return out.filter(pa.array(met)), fates, failures
+    return (without(out, failures) if failures else out), fates, failures
+
+
+def _failures(desk: "Desk", answers: Sequence[Answer], asked: npt.NDArray[np.int64]) -> list[Failure]:
+    """The rows whose answer cannot be used; asked: for each row the number of its key, -1 where it has none."""
+    unfit = np.array([isinstance(answer, Unfit) for answer in answers] + [False], np.bool_)
+    rows = np.flatnonzero(unfit[asked]).tolist()
+    return [Failure(row, f"lookup {desk.asker.name}", str(answers[asked[row]])) for row in rows]
 
 
 def _types(lookup: Lookup) -> list[tuple[str, pa.DataType]]:
@@ -57,7 +76,7 @@ def _types(lookup: Lookup) -> list[tuple[str, pa.DataType]]:
 
 
 def _values(answers: Sequence[Answer], index: int, kind: pa.DataType) -> pa.Array:
-    return pa.array([None if answer is None else answer[index] for answer in answers], kind)
+    return pa.array([answer[index] if isinstance(answer, tuple) else None for answer in answers], kind)
 
 
 def _distinct(keys: Sequence[pa.Array]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
@@ -179,18 +198,25 @@ class Desk:
     def _answer(self, given: Any, key: dict[str, Any]) -> Answer:
         if given is None:
             return None
+        if isinstance(given, Exception):
+            return self._unfit(f"answered {key} with {cause_of(given)}")
         if not isinstance(given, dict):
-            self._refuse(f"must answer with a dict or None, and answered {key} with a {type(given).__name__}")
+            return self._unfit(f"must answer with a dict or None, and answered {key} with a {type(given).__name__}")
         unknown = [name for name in given if name not in self.lookup.answers]
         if unknown:
-            self._refuse(f"answered {key} with {unknown[0]!r}, which is no column of schema=")
+            return self._unfit(f"answered {key} with {unknown[0]!r}, which is no column of schema=")
         values = []
         for name, kind, convert in self.convert:
             try:
                 values.append(convert(given.get(name)))
             except Misfit as why:
-                self._refuse(f"answered {key} with what does not fit: {misfit_text(name, kind, given.get(name), str(why))}")
+                misfit = misfit_text(name, kind, given.get(name), str(why))
+                return self._unfit(f"answered {key} with what does not fit: {misfit}")
         return tuple(values)
+
+    def _unfit(self, what: str) -> Unfit:
+        """An answer that cannot be used, for the rows of its key alone."""
+        return self._refuse(what) if self.step.on_error == "stop" else Unfit(f"{self.asker.name} {what}")
 
     def _refuse(self, what: str) -> NoReturn:
         hint = f"its schema= is {self.lookup.answers.ddl()}"

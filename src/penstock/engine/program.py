@@ -16,8 +16,25 @@ from penstock.core.schema import Schema
 from penstock.core.time import micros
 from penstock.engine.ordering import in_log_order, wanted_in_order
 from penstock.engine.source import SourceSpec
-from penstock.flow.plan import Enrich, Keyed, LateRows, Latest, Lookup, MapArrow, Output, Plan, Select, Source, Step, Union, Where
+from penstock.flow.plan import (
+    Aggregating,
+    Enrich,
+    Keyed,
+    LateRows,
+    Latest,
+    Lookup,
+    MapArrow,
+    Output,
+    Plan,
+    Select,
+    Source,
+    Step,
+    Union,
+    Where,
+)
+from penstock.kernels.aggregates import bag_of
 from penstock.kernels.families import kernel_of
+from penstock.kernels.own import Own
 from penstock.kernels.port import Kernel, position_needed
 from penstock.log.port import Topic
 
@@ -50,6 +67,11 @@ class Program:
     readers: Mapping[str, tuple[Reader, ...]]
     late_sink: frozenset[str] = field(default_factory=frozenset)  # judging steps whose late rows go to the flow's own topic
     ordered: frozenset[str] = field(default_factory=frozenset)  # steps whose rows carry ADDRESS, for a topic that keeps their order
+
+    @cached_property
+    def own(self) -> dict[str, tuple[Own, ...]]:
+        """The user's own aggregates, of the steps whose rows are tried with them before anything is made of them."""
+        return {s.name: own for s in self.plan.steps if s.on_error != "null" and (own := own_of(s))}
 
     @cached_property
     def early(self) -> dict[str, int]:
@@ -138,8 +160,7 @@ def lower(plan: Plan, topics: Mapping[str, Topic | None]) -> Program:
 
 def _as_read(step: Step, sources: Mapping[str, SourceSpec]) -> Keyed:
     """The definition of a keyed step; of a table over a changelog that a flow writes, the last record of a key holds."""
-    definition = step.definition
-    assert isinstance(definition, Keyed)
+    definition = _tolerant(step)
     above = sources.get(step.inputs[0])
     return replace(definition, by_position=True) if isinstance(definition, Latest) and above and above.changelog else definition
 
@@ -155,6 +176,23 @@ def needs_sql(step: Step) -> bool:
     if isinstance(definition, Where):
         return definition.condition.tree is None
     return isinstance(definition, Select) and any(e.tree is None for _, e in definition.columns)
+
+
+def own_of(step: Step) -> tuple[Own, ...]:
+    """The user's own aggregates of a step: functions that may fail on a row."""
+    aggregates = step.definition.aggregates if isinstance(step.definition, Aggregating) else ()
+    found = (bag_of(a, step.schema.arrow) for a in aggregates if a.function == "own")
+    return tuple(bag for bag in found if isinstance(bag, Own))
+
+
+def _tolerant(step: Step) -> Keyed:
+    """The definition of a keyed step; under on_error="null" its own aggregates pass over rows that they cannot add."""
+    definition = step.definition
+    assert isinstance(definition, Keyed)
+    if step.on_error != "null" or not isinstance(definition, Aggregating):
+        return definition
+    made = (replace(a, options=(*a.options, True)) if a.function == "own" else a for a in definition.aggregates)
+    return replace(definition, aggregates=tuple(made))
 
 
 def _places(plan: Plan) -> dict[str, Place]:
@@ -208,13 +246,20 @@ def _position_wanted(
             continue  # rows that never got into this step
         if places[reader.name].segment > places[name].segment:
             return True
-        if reader.kind == "keyed" and position_needed(kernels[reader.name], reader.port):
+        if reader.kind == "keyed" and (position_needed(kernels[reader.name], reader.port) or own_of(plan.step(reader.name))):
             return True
+        if isinstance(plan.step(reader.name).definition, MapArrow):
+            return True  # its dead letters say where rows come from
         if reader.kind == "step" and _position_wanted(reader.name, plan, kernels, places, readers):
             return True
     return False
 
 
 def late_schema() -> Schema:
-    """The columns of a flow's own late and dead topics."""
+    """The columns of a flow's own late topic."""
     return Schema.of(f"step string, reason string, {_WHERE}, row string")
+
+
+def dead_schema() -> Schema:
+    """The columns of a flow's own dead topic; expression: on which the row failed, null where it could not be read at all."""
+    return Schema.of(f"step string, reason string, {_WHERE}, row string, expression string")

@@ -113,7 +113,7 @@ def unaccounted(decision: Decision) -> dict[str, str]:
 
 GONE = "gone"  # offsets that were removed before they were read; not among the rows in
 SETTLED = (  # rows
-    *("filtered", "dead", "implausible", "duplicate", "outside", "too old", "held", "passed"),
+    *("filtered", "dead", "withdrawn", "implausible", "duplicate", "outside", "too old", "held", "passed"),
     *("answered", "unmatched", "version"),
 )
 LOOKED_UP = ("keys", "from cache", "calls", "failed calls")  # of lookups: not rows

@@ -126,9 +126,14 @@ class Runtime:
         return last.buckets if last else self.tasks
 
     def _sql(self, job: Job, result: Result) -> list[Carried]:
+        steps: list[Carried] = self._sql_steps(job, result)
+        return steps
+
+    @cached_property
+    def _sql_steps(self) -> Any:
         from penstock.engine.sql import SqlSteps
 
-        return SqlSteps(self.session)(job, result)
+        return SqlSteps(self.session)
 
     def place(self, rows: int) -> Placement:
         if rows <= int(self.conf.get(ONE_TASK_ROWS, SMALL if self.local else SMALL_ON_CLUSTER)):

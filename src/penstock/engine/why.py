@@ -15,6 +15,7 @@ from penstock.core.position import Position
 from penstock.core.time import FOREVER, LAST, NEVER, duration_text, micros, text
 from penstock.engine.assemble import letter_topic
 from penstock.engine.decision import Decisions
+from penstock.engine.failing import Refused
 from penstock.engine.following import Moved, Piece, follow, marks_of, pieces, times_of
 from penstock.engine.program import DEAD, LATE, Program, Reader
 from penstock.engine.source import SourceSpec
@@ -32,6 +33,7 @@ class Followed:
         self.program, self.log, self.where = program, log, where
         self.decisions, self.last = decisions, decisions.last()
         self.letters = {str(row["step"]): row["letter"] for row in letters(log, program.plan.flow, LATE, where)}
+        self.dead = {str(row["step"]): row for row in letters(log, program.plan.flow, DEAD, where)}
 
     def story(self) -> Story:
         events: list[Event] = []
@@ -89,13 +91,20 @@ class Followed:
             if target is None:
                 kind, _, name = reader.name.partition(".")
                 yield Event(step, "written", f"written to {kind} {name}")
+            elif target.name in self.dead:
+                letter = self.dead[target.name]
+                yield Event(target.name, "dead", f"dead: {letter.get('expression')}: {letter['reason']} → {letter['letter']}")
             elif reader.kind == "keyed":
                 yield from self._keyed(target, reader, rows, of, spec)
             elif reader.kind != "late":
                 yield from self._rowwise(target, rows, of, spec)
 
     def _rowwise(self, step: Step, rows: pa.Table, of: Moved, spec: SourceSpec) -> Iterator[Event]:
-        passed = follow(step, rows)
+        try:
+            passed = follow(step, rows)
+        except Refused as why:
+            yield Event(step.name, "dead", f"dead: {why}")
+            return
         if passed is None:
             yield Event(step.name, "not followed", "evaluated by Spark SQL, not followed")
         elif not passed.num_rows:

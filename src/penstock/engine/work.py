@@ -8,11 +8,11 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain, groupby
 from operator import attrgetter
 
 import numpy as np
-import polars as pl
 import pyarrow as pa
 
 from penstock.core.change import ADDRESS, APPENDED, HASH, OP, POSITION, TIME, WATERMARK
@@ -22,22 +22,32 @@ from penstock.core.schema import TIMESTAMP
 from penstock.core.time import NEVER
 from penstock.engine.clocks import DeviceClocks
 from penstock.engine.decision import RunRef, StagedRef
+from penstock.engine.failing import (
+    Failure,
+    Sample,
+    dead_letters,
+    in_order,
+    isolated,
+    new_ones,
+    sample,
+    stopped,
+    without,
+)
 from penstock.engine.lookups import look_up
-from penstock.engine.program import DEAD, LATE, Program, late_schema, needs_sql
+from penstock.engine.program import DEAD, LATE, Program, dead_schema, late_schema
 from penstock.engine.reading import PIECE, Dead, Range, addresses, late_positioned, positioned, read
+from penstock.engine.rowwise import SYSTEM, Function, addable, called, map_rows, nulls_of, row_by_row
 from penstock.engine.source import topic_of
 from penstock.engine.staging import Pile
 from penstock.engine.state import CARRIED, Merging, StateWriter, apply_changes, load_state, read_run
 from penstock.errors import BadFlow, PenstockError
-from penstock.flow.plan import Hidden, Lookup, MapArrow, Select, Step, Union, Where
-from penstock.kernels.expressions import compile as polars_of
+from penstock.flow.plan import Lookup, MapArrow, Step, Union, Where
 from penstock.kernels.port import Changes, Fates, keeps_order, position_needed
-from penstock.kernels.rowwise import as_input, hide_where_not, keep_where
+from penstock.kernels.rowwise import as_input
 from penstock.log.codec import encode_json
 from penstock.log.port import Log
 from penstock.storage.port import Storage
 
-SYSTEM = (TIME, WATERMARK, POSITION, ADDRESS, OP, APPENDED)
 Blocks = dict[tuple[str, int], list[pa.Table]]  # (keyed step, port) -> rows with HASH
 Refs = Mapping[tuple[str, int], list[RunRef]]  # (step, bucket) -> its runs of state
 
@@ -55,6 +65,7 @@ class Result:
     marks: dict[tuple[str, int], int] = field(default_factory=dict)  # and greatest mark read, where headers cannot say
     accounts: dict[str, Fates] = field(default_factory=lambda: defaultdict(Counter))  # source -> what its offsets held
     answered: dict[str, int] = field(default_factory=dict)  # step -> the newest time that it has answered, + 1
+    samples: dict[str, Sample] = field(default_factory=dict)  # step -> one of the rows on which it failed
     seconds: dict[str, float] = field(default_factory=lambda: defaultdict(float))
 
     def add(self, other: "Result") -> None:
@@ -72,6 +83,7 @@ class Result:
             self.marks[place] = max(mark, self.marks.get(place, NEVER))
         for step, time in other.answered.items():
             self.answered[step] = max(time, self.answered.get(step, NEVER))
+        self.samples = other.samples | self.samples
         for what, seconds in other.seconds.items():
             self.seconds[what] += seconds
 
@@ -145,12 +157,25 @@ class Work:
         if step not in self.program.ordered and ADDRESS in rows.column_names and keeps_order(kernel):
             rows = rows.drop_columns([ADDRESS])
         fates["in"] += rows.num_rows
+        if step in self.program.own and rows.num_rows:
+            rows = self._addable(step, rows, topic)
         prepared = kernel.prepare(port, rows)
         fates.update(prepared.fates)
         if prepared.rows.num_rows:
             self.blocks[step, port].append(prepared.rows)
         if prepared.late is not None and prepared.late.num_rows:
             self._late(step, port, positioned(prepared.late, topic))
+
+    def _addable(self, step: str, rows: pa.Table, topic: str | None) -> pa.Table:
+        """The rows that the user's own aggregates can take, each by itself. This is found out here, before a row is judged, for
+        where rows are added up, and with which others, is chance."""
+        failures: dict[int, Failure] = {}
+        for own in self.program.own[step]:
+            for i, cause in isolated(partial(addable, own), rows)[1]:
+                failures.setdefault(i, Failure(i, own.called, cause))
+        found = [failures[i] for i in sorted(failures)]
+        self.fail(self.program.plan.step(step), rows, found, topic)
+        return without(rows, found) if found else rows
 
     def _late(self, step: str, port: int, rows: pa.Table) -> None:
         if step in self.program.late_sink:
@@ -165,9 +190,12 @@ class Work:
     def _rowwise(self, step: Step, port: int, rows: pa.Table, topic: str | None) -> pa.Table:
         fates = self.result.fates[step.name]
         if isinstance(step.definition, Lookup):
-            answered, told = look_up(step, rows, SYSTEM)
+            answered, told, unfit = look_up(step, rows, SYSTEM)
             fates.update(told)
+            self.fail(step, rows, unfit, topic)
             return answered
+        if isinstance(step.definition, MapArrow):
+            return self._mapped(step, step.definition.function, rows, topic)
         if isinstance(step.definition, Union):
             out: pa.Table | None = as_input(self._united(step, positioned(rows, topic)), port)
         else:
@@ -187,6 +215,31 @@ class Work:
             if ADDRESS not in rows.column_names:
                 rows = rows.append_column(ADDRESS, pa.nulls(rows.num_rows, pa.int64()))
         return rows.select([*step.schema.names, *travelling])
+
+    def _mapped(self, step: Step, function: Function, rows: pa.Table, topic: str | None) -> pa.Table:
+        """map_arrow, table by table; where it raises, row by row at last."""
+        out, refused = isolated(lambda part: map_rows(step, function, part), rows)
+        failures = [Failure(i, called(function), cause) for i, cause in refused]
+        if step.on_error == "null" and failures:
+            out = in_order(out, nulls_of(step, rows.take([i for i, _ in refused])), [i for i, _ in refused])
+        else:
+            self.fail(step, rows, failures, topic)
+        out = nulls_of(step, rows.slice(0, 0)) if out is None else out
+        self.result.fates[step.name].update({"in": rows.num_rows, "passed": out.num_rows})
+        return out
+
+    def fail(self, step: Step, rows: pa.Table, failures: list[Failure], topic: str | None = None) -> None:
+        """Rows on which a step failed go to the dead letters, or stop the flow."""
+        if not failures:
+            return
+        new = new_ones(rows, failures)
+        failed = positioned(rows.take([f.row for f in new]), topic)
+        if new:
+            self.result.samples.setdefault(step.name, sample(failed.slice(0, 1), new[0]))
+            if step.on_error == "stop":
+                raise stopped(self.program.plan.flow, step, self.result.samples[step.name])
+            self.staged[DEAD].append(dead_letters(step.name, failed, new))
+        self.result.fates[step.name].update(+Counter({"dead": len(new), "withdrawn": len(failures) - len(new)}))
 
     def _leaving(self, step: str, sink: str, rows: pa.Table) -> pa.Table:
         made = self.program.plan.step(step)
@@ -246,66 +299,6 @@ def _together(tables: list[pa.Table]) -> pa.Table:
     return tables[0] if len(tables) == 1 else pa.concat_tables(tables, promote_options="none")
 
 
-def row_by_row(step: Step, rows: pa.Table) -> pa.Table | None:
-    """What a step that looks at each row alone makes of rows; None where it is no such step, or only Spark SQL can say."""
-    match step.definition:
-        case Where(condition) if condition.tree is not None:
-            return keep_where(rows, evaluate(rows, [polars_of(condition.tree)])[0])[0]
-        case Hidden(condition) if condition.tree is not None:
-            return hide_where_not(rows, evaluate(rows, [polars_of(condition.tree)])[0])
-        case Select() if not needs_sql(step):
-            return project(step, rows)
-        case MapArrow(function):
-            return map_rows(step, function, rows)
-        case _:
-            return None
-
-
-def evaluate(rows: pa.Table, expressions: list[pl.Expr]) -> list[pa.Array]:
-    """Polars over the columns that the expressions name."""
-    wanted = dict.fromkeys(name for e in expressions for name in e.meta.root_names())
-    frame = pl.DataFrame(pl.from_arrow(rows.select(list(wanted) or [TIME])))
-    out = frame.select(e.alias(f"c{i}") for i, e in enumerate(expressions))
-    return [out[f"c{i}"].to_arrow() for i in range(len(expressions))]
-
-
-def project(step: Step, rows: pa.Table) -> pa.Table:
-    """select: columns that only pass through are not touched."""
-    definition = step.definition
-    assert isinstance(definition, Select)
-    computed = {n: e for n, e in definition.columns if not (len(e.columns) == 1 and e.text == e.columns[0])}
-    values = dict(zip(computed, evaluate(rows, [polars_of(e.tree) for e in computed.values() if e.tree]), strict=True))
-    columns = {n: values[n].cast(e.type) if n in values else rows.column(e.columns[0]) for n, e in definition.columns}
-    return pa.table(columns | {n: rows.column(n) for n in SYSTEM if n in rows.column_names})
-
-
-def map_rows(step: Step, function, rows: pa.Table) -> pa.Table:  # type: ignore[no-untyped-def]
-    """map_arrow: one row out for each row in, so that time and position stay with it."""
-    user = rows.select([n for n in rows.column_names if n not in SYSTEM])
-    try:
-        out = function(user)
-    except PenstockError:
-        raise
-    except Exception as error:
-        what = f"the function of map_arrow failed: {type(error).__name__}: {error}"
-        raise BadFlow(what, f'step "{step.name}" ({step.origin})') from error
-    if not isinstance(out, pa.Table) or out.num_rows != rows.num_rows:
-        got = f"{out.num_rows} rows" if isinstance(out, pa.Table) else type(out).__name__
-        raise BadFlow(
-            f"map_arrow must give a table with one row for each row it got: {rows.num_rows} rows in, {got} out",
-            f'step "{step.name}" ({step.origin})',
-            hint="use where() to leave rows out",
-        )
-    try:
-        out = out.select(step.schema.names).cast(step.schema.arrow)
-    except (KeyError, pa.ArrowException) as error:
-        raise BadFlow(f"map_arrow gave other columns than its schema: {error}", f'step "{step.name}" ({step.origin})') from error
-    for name in SYSTEM:
-        if name in rows.column_names:
-            out = out.append_column(name, rows.column(name))
-    return out
-
-
 def split(blocks: Blocks, buckets: int) -> dict[int, Blocks]:
     """Blocks by the bucket of their hash."""
     out: dict[int, Blocks] = defaultdict(lambda: defaultdict(list))
@@ -333,8 +326,8 @@ def _letters(span: Range, topic: str, dead: list[Dead]) -> pa.Table:
         [d.reason for d in dead],
         *([getattr(w, a) for w in where] for a in ("topic", "partition", "offset")),
     ]
-    columns += [[None] * n, [None] * n, [d.value.decode("utf-8", "backslashreplace") for d in dead]]
-    table = pa.table([pa.array(c, f.type) for c, f in zip(columns, late_schema(), strict=True)], schema=late_schema().arrow)
+    columns += [[None] * n, [None] * n, [d.value.decode("utf-8", "backslashreplace") for d in dead], [None] * n]
+    table = pa.table([pa.array(c, f.type) for c, f in zip(columns, dead_schema(), strict=True)], schema=dead_schema().arrow)
     order = addresses(span.partition, np.array([d.offset for d in dead], np.int64))
     return _system(table, [d.appended for d in dead], [w.encode() for w in where], order)
 

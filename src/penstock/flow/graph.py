@@ -11,10 +11,11 @@ import pyarrow as pa
 from penstock.core import time as times
 from penstock.core.names import check_name
 from penstock.core.schema import Schema
+from penstock.flow import arguments
 from penstock.flow.definition import Definition, Node
 from penstock.flow.origin import origin
 from penstock.flow.place import Place
-from penstock.flow.plan import ClockFix, Origin
+from penstock.flow.plan import DEAD_LIMIT, ClockFix, Origin
 from penstock.flow.sources import StreamDefinition
 from penstock.flow.stream import Stream
 from penstock.flow.tables import Form, StaticDefinition, TableDefinition, static_name, static_of
@@ -35,9 +36,12 @@ class Written:
 class FlowGraph:
     """A flow as it is described: building it touches no file, no clock and no JVM."""
 
-    def __init__(self, name: str, log: str | None = None) -> None:
+    def __init__(self, name: str, log: str | None = None, *, dead_limit: float | None = DEAD_LIMIT) -> None:
+        """log: the URL of the log it reads and writes. dead_limit: the flow stops when more than this share of the rows of a step,
+        and at least 1,000 of them, fail; None: never."""
         self.name = check_name(name, "flow")
         self.log = log
+        self.dead_limit = None if dead_limit is None else arguments.number(dead_limit, 0.0, 1.0, "dead_limit")
         self.origin = origin()
         self.nodes: list[Node] = []
         self.outputs: list[Written] = []

@@ -32,6 +32,7 @@ class LookupDefinition:
     answers: Schema
     how: Literal["left", "inner"]
     asking: plan.Asking
+    on_error: plan.OnError = "dead"
 
     kind: ClassVar[str] = "lookup"
     judges: ClassVar[bool] = False
@@ -57,17 +58,24 @@ class LookupDefinition:
         added = [f.with_nullable(True) if self.how == "left" else f for f in self.answers]
         schema = Schema(pa.schema([*above.schema.arrow, *added]))
         definition = plan.Lookup(self.remote, on, self.how, self.answers, self.asking)
-        step = plan.Step(at.name, (above.name,), definition, schema, at.origin)
+        step = plan.Step(at.name, (above.name,), definition, schema, at.origin, on_error=self.on_error)
         return Known((step,), at.label(above), above.view_key, above.topic_key, (above,))
 
 
-def given(remote: Any, on: tuple[str, ...], schema: Any, how: Literal["left", "inner"], asking: plan.Asking) -> LookupDefinition:
+def given(
+    remote: Any,
+    on: tuple[str, ...],
+    schema: Any,
+    how: Literal["left", "inner"],
+    asking: plan.Asking,
+    on_error: plan.OnError = "dead",
+) -> LookupDefinition:
     """A lookup as a user writes it."""
     if not isinstance(remote, plan.Database) and not callable(remote):
         arguments.refuse(
             f"cannot ask {remote!r}", 'give a function of a list of keys, or database("sqlite:///users.db", table="users")'
         )
-    return LookupDefinition(remote, on, Schema.of(schema), how, asking)
+    return LookupDefinition(remote, on, Schema.of(schema), how, asking, on_error)
 
 
 def asking(

@@ -13,6 +13,9 @@ from penstock.core.schema import Schema
 Late = Literal["divert", "ignore", "correct"]
 Emit = Literal["final", "updates"]
 How = Literal["inner", "left", "right", "full", "semi", "anti"]
+OnError = Literal["dead", "null", "stop"]  # what becomes of a row on which a step fails
+
+DEAD_LIMIT = 0.5
 
 
 @dataclass(frozen=True)
@@ -364,6 +367,7 @@ class Step:
     schema: Schema
     origin: Origin
     updating: bool = False
+    on_error: OnError = "dead"  # no part of what the step means: state lives on when it changes
 
 
 @dataclass(frozen=True)
@@ -381,6 +385,7 @@ class Plan:
     flow: str
     steps: tuple[Step, ...]  # every step after its inputs
     outputs: tuple[Output, ...]
+    dead_limit: float | None = DEAD_LIMIT  # the share of failing rows beyond which the flow stops; None: none
 
     def step(self, name: str) -> Step:
         return next(s for s in self.steps if s.name == name)

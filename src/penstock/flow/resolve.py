@@ -35,7 +35,7 @@ def resolve(
     _check_hidden_names(graph.name, steps)
     check_topics(graph.name, nodes, known, topics, suggest)
     outputs = tuple(_output(graph.name, written, known[written.node]) for written in graph.outputs)
-    return plan.Plan(graph.name, prune(steps, outputs), outputs)
+    return plan.Plan(graph.name, prune(steps, outputs), outputs, graph.dead_limit)
 
 
 def _check_outputs(graph: FlowGraph) -> None:

@@ -20,6 +20,7 @@ class WhereDefinition:
     """Keeps the rows for which the condition is true."""
 
     condition: str
+    on_error: plan.OnError = "dead"
 
     kind: ClassVar[str] = "where"
     judges: ClassVar[bool] = False
@@ -34,7 +35,7 @@ class WhereDefinition:
                 f"cannot keep rows where {self.condition!r}: it is {type_text(condition.type)}, not true or false",
                 hint='write a condition, e.g. where("amount > 100")',
             )
-        step = plan.Step(at.name, (above.name,), plan.Where(condition), above.schema, at.origin, above.step.updating)
+        step = plan.Step(at.name, (above.name,), plan.Where(condition), above.schema, at.origin, above.step.updating, self.on_error)
         versions = _versions_where(at, above.versions, condition)
         steps = (*(versions.steps if versions else ()), step)
         return Known(steps, at.label(above), above.view_key, above.topic_key, (above,), versions)
@@ -46,6 +47,7 @@ class SelectDefinition:
 
     columns: tuple[str, ...]
     named: tuple[tuple[str, str], ...]
+    on_error: plan.OnError = "dead"
 
     kind: ClassVar[str] = "select"
     judges: ClassVar[bool] = False
@@ -60,7 +62,7 @@ class SelectDefinition:
         if not chosen:
             at.refuse("cannot select nothing", hint='name a column, e.g. select("order_id", eur="amount * 0.9")')
         at.new_columns([name for name, _ in chosen], "select", hint="give one of them another name")
-        return projected(at, above, chosen)
+        return projected(at, above, chosen, self.on_error)
 
 
 @dataclass(frozen=True)
@@ -68,6 +70,7 @@ class WithColumnsDefinition:
     """All columns; an expression under the name of a column takes its place, others follow at the end."""
 
     named: tuple[tuple[str, str], ...]
+    on_error: plan.OnError = "dead"
 
     kind: ClassVar[str] = "with_columns"
     judges: ClassVar[bool] = False
@@ -87,7 +90,7 @@ class WithColumnsDefinition:
                 )
         made = {at.new_name(name): at.expression(sql, above.schema) for name, sql in self.named}
         kept = [(name, made.pop(name) if name in made else passed_on(name, above.schema)) for name in above.schema.names]
-        return projected(at, above, (*kept, *made.items()))
+        return projected(at, above, (*kept, *made.items()), self.on_error)
 
 
 @dataclass(frozen=True)
@@ -96,6 +99,7 @@ class MapArrowDefinition:
 
     function: Callable[[pa.Table], pa.Table]
     schema: Schema
+    on_error: plan.OnError = "dead"
 
     kind: ClassVar[str] = "map"
     judges: ClassVar[bool] = False
@@ -104,7 +108,13 @@ class MapArrowDefinition:
 
     def resolve(self, at: At, inputs: Sequence[Known]) -> Known:
         (above,) = inputs
-        step = plan.Step(at.name, (above.name,), plan.MapArrow(self.function), self.schema, at.origin)
+        needed = [f.name for f in self.schema if not f.nullable]
+        if self.on_error == "null" and needed:
+            at.refuse(
+                f"on_error='null' would leave column {needed[0]!r} null, and its schema says not null",
+                hint="let the column be null, or set such rows aside with on_error='dead'",
+            )
+        step = plan.Step(at.name, (above.name,), plan.MapArrow(self.function), self.schema, at.origin, on_error=self.on_error)
         return Known((step,), at.label(above), inputs=(above,))
 
 
@@ -145,7 +155,7 @@ def is_passed_on(name: str, e: Expression) -> bool:
     return e.tree == Column(name, e.type)
 
 
-def projected(at: At, above: Known, columns: Columns) -> Known:
+def projected(at: At, above: Known, columns: Columns, on_error: plan.OnError = "dead") -> Known:
     """A select step; keys live on under their new names while all their columns do."""
     if above.step.updating and above.view_key and not _renamed(above.view_key, columns):
         lost = next(name for name in above.view_key if not _renamed((name,), columns))
@@ -154,7 +164,7 @@ def projected(at: At, above: Known, columns: Columns) -> Known:
             hint=f"select {lost!r} too",
         )
     schema = Schema(pa.schema([_field(name, e, above.schema) for name, e in columns]))
-    step = plan.Step(at.name, (above.name,), plan.Select(columns), schema, at.origin, above.step.updating)
+    step = plan.Step(at.name, (above.name,), plan.Select(columns), schema, at.origin, above.step.updating, on_error)
     view_key, topic_key = _renamed(above.view_key, columns), _renamed(above.topic_key, columns)
     versions = _versions_selected(at, above.versions, columns, schema)
     steps = (*(versions.steps if versions else ()), step)

@@ -16,7 +16,7 @@ from penstock.flow.enrich import HISTORY, AsOf, EnrichDefinition
 from penstock.flow.joins import JoinDefinition, Within, bounds
 from penstock.flow.kinds import Kind, Span
 from penstock.flow.late import LateDefinition
-from penstock.flow.plan import Emit, How, Late
+from penstock.flow.plan import Emit, How, Late, OnError
 from penstock.flow.rows import MapArrowDefinition, SelectDefinition, UnionDefinition, WhereDefinition, WithColumnsDefinition
 from penstock.flow.tables import LatestDefinition
 from penstock.flow.windows import LastDefinition, RunningDefinition, WindowDefinition
@@ -32,17 +32,20 @@ class Stream:
     flow: "FlowGraph" = field(repr=False)
     node: Node
 
-    def where(self, condition: str, name: str | None = None) -> "Stream":
-        """The rows for which a Spark SQL condition is true: `orders.where("amount > 100")`."""
-        return self._next(WhereDefinition(condition), name)
+    def where(self, condition: str, name: str | None = None, on_error: OnError = "dead") -> "Stream":
+        """The rows for which a Spark SQL condition is true: `orders.where("amount > 100")`. A row on which it fails is a dead
+        letter; with `on_error="null"` it is filtered, with `"stop"` it stops the flow."""
+        return self._next(WhereDefinition(condition, self._on_error(on_error)), name)
 
-    def select(self, *columns: str, **named: str) -> "Stream":
-        """Some columns, and Spark SQL expressions under new names: `orders.select("order_id", eur="amount * 0.9")`."""
-        return self._next(SelectDefinition(columns, tuple(named.items())))
+    def select(self, *columns: str, on_error: OnError = "dead", **named: str) -> "Stream":
+        """Some columns, and Spark SQL expressions under new names: `orders.select("order_id", eur="amount * 0.9")`. A row on
+        which one of them fails is a dead letter; with `on_error="null"` that column is null, with `"stop"` the flow stops."""
+        return self._next(SelectDefinition(columns, tuple(named.items()), self._on_error(on_error)))
 
-    def with_columns(self, **named: str) -> "Stream":
-        """All columns and some more: `orders.with_columns(eur="amount * 0.9")`. An existing name is replaced in its place."""
-        return self._next(WithColumnsDefinition(tuple(named.items())))
+    def with_columns(self, *, on_error: OnError = "dead", **named: str) -> "Stream":
+        """All columns and some more: `orders.with_columns(eur="amount * 0.9")`. An existing name is replaced in its place.
+        `on_error` as in `select`."""
+        return self._next(WithColumnsDefinition(tuple(named.items()), self._on_error(on_error)))
 
     def union(self, *others: "Stream", name: str | None = None) -> "Stream":
         """The rows of this stream and others with the same columns."""
@@ -50,13 +53,19 @@ class Stream:
         return Stream(self.flow, self.flow.add(UnionDefinition(), (self.node, *nodes), name))
 
     def map_arrow(
-        self, function: Callable[[pa.Table], pa.Table], schema: "str | Schema | pa.Schema | type", name: str | None = None
+        self,
+        function: Callable[[pa.Table], pa.Table],
+        schema: "str | Schema | pa.Schema | type",
+        name: str | None = None,
+        on_error: OnError = "dead",
     ) -> "Stream":
-        """A Python function over Arrow tables. It must give one row for each row, and look at no other: tables are cut anywhere."""
+        """A Python function over Arrow tables. It must give one row for each row, and look at no other: tables are cut anywhere.
+        If it raises, smaller tables find out for which rows; these are dead letters, with `on_error="null"` rows of nulls, and with
+        `"stop"` they stop the flow."""
         if not callable(function):
             self.flow.here().refuse(f"cannot call {function!r}", hint="give a function that takes and gives an Arrow table")
         with self.flow.here().located():
-            return self._next(MapArrowDefinition(function, Schema.of(schema)), name)
+            return self._next(MapArrowDefinition(function, Schema.of(schema), self._on_error(on_error)), name)
 
     def window(
         self,
@@ -162,6 +171,7 @@ class Stream:
         breaker: int = 10,
         rest: Span = "30 seconds",
         name: str | None = None,
+        on_error: OnError = "dead",
     ) -> "Stream":
         """Each row with what somebody else answers for its key: `orders.lookup(ask, on="user_id", schema="name string, age int")`.
 
@@ -173,11 +183,14 @@ class Stream:
         An answer counts for `cache` (None: always ask), of at most `cache_keys` keys in each process. A call has at most `batch`
         keys and takes at most `timeout`; one that fails is repeated up to `retries` times, after `pause` and then ever longer ones.
         After `breaker` failures in a row nobody is asked for `rest`. Then the epoch fails and nothing of it counts; the next one
-        asks again."""
+        asks again.
+
+        An answer that does not fit `schema`, or an exception given (not raised) as the answer for one key, makes its rows dead
+        letters; with `on_error="null"` they count as unanswered, with `"stop"` the flow stops."""
         self._one_of("how", how, ("left", "inner"))
         with self.flow.here().located():
             asking = lookups.asking(cache, cache_keys, batch, retries, pause, timeout, breaker, rest)
-            return self._next(lookups.given(remote, _columns(on), schema, how, asking), name)
+            return self._next(lookups.given(remote, _columns(on), schema, how, asking, self._on_error(on_error)), name)
 
     def clock_fix(
         self,
@@ -235,6 +248,10 @@ class Stream:
             self.flow.here().refuse(f"{what} must be greater than zero", hint=f'write it like {what}="5 minutes"')
         return span
 
+    def _on_error(self, given: OnError) -> OnError:
+        self._one_of("on_error", given, get_args(OnError))
+        return given
+
     def _one_of(self, what: str, given: str, allowed: tuple[str, ...]) -> None:
         if given not in allowed:
             self.flow.here().refuse(f"{what}={given!r} is not known", hint=f"use {' or '.join(repr(a) for a in allowed)}")
@@ -263,9 +280,10 @@ class Windowed:
     name: str | None = None
 
     def agg(self, **aggregates: Agg | str | None) -> Judged:
-        """One row for each key and window: `agg(n=agg.count(), total=agg.sum("amount"))`. `name="…"` names the step."""
-        flow, (named, name) = self.stream.flow, _aggregates(self.stream, aggregates)
-        definition = WindowDefinition(self.window, self.by, named, self.late, self.allowed, self.emit, self.early)
+        """One row for each key and window: `agg(n=agg.count(), total=agg.sum("amount"))`. `name="…"` names the step;
+        `on_error="dead" | "null" | "stop"` says what becomes of rows on which an expression or `agg.own` fails."""
+        flow, (named, name, on_error) = self.stream.flow, _aggregates(self.stream, aggregates)
+        definition = WindowDefinition(self.window, self.by, named, self.late, self.allowed, self.emit, self.early, on_error)
         return Judged(flow, flow.add(definition, (self.stream.node,), self.name if name is None else name))
 
 
@@ -279,21 +297,22 @@ class Grouped:
     name: str | None = None
 
     def agg(self, **aggregates: Agg | str | None) -> Stream:
-        """One row for each key: `agg(mean=agg.avg("value"))`. `name="…"` names the step."""
-        flow, (named, name) = self.stream.flow, _aggregates(self.stream, aggregates)
-        return Stream(
-            flow, flow.add(RunningDefinition(self.by, named, self.keep), (self.stream.node,), self.name if name is None else name)
-        )
+        """One row for each key: `agg(mean=agg.avg("value"))`. `name="…"` names the step, and `on_error=` is as in a window."""
+        flow, (named, name, on_error) = self.stream.flow, _aggregates(self.stream, aggregates)
+        definition = RunningDefinition(self.by, named, self.keep, on_error)
+        return Stream(flow, flow.add(definition, (self.stream.node,), self.name if name is None else name))
 
 
-def _aggregates(stream: Stream, given: Mapping[str, Agg | str | None]) -> tuple[tuple[tuple[str, Agg], ...], str | None]:
-    """The aggregates among what was given, and the name of the step."""
-    name = given.get("name")
+def _aggregates(stream: Stream, given: Mapping[str, Agg | str | None]) -> tuple[tuple[tuple[str, Agg], ...], str | None, OnError]:
+    """The aggregates among what was given, the name of the step, and what becomes of rows on which it fails."""
+    name, on_error = given.get("name"), given.get("on_error", "dead")
     for column, one in given.items():
-        if not isinstance(one, Agg) and (column != "name" or not isinstance(one, str | None)):
+        if not isinstance(one, Agg) and (column not in ("name", "on_error") or not isinstance(one, str | None)):
             hint = f'give an aggregate, e.g. {column}=agg.sum("amount")'
             stream.flow.here().refuse(f"cannot aggregate {column}={one!r}", hint=hint)
-    return tuple((column, one) for column, one in given.items() if isinstance(one, Agg)), name if isinstance(name, str) else None
+    named = tuple((column, one) for column, one in given.items() if isinstance(one, Agg))
+    wanted: OnError = "dead" if isinstance(on_error, Agg) else stream._on_error(on_error)  # type: ignore[arg-type]
+    return named, name if isinstance(name, str) else None, wanted
 
 
 def _columns(given: str | Iterable[str]) -> tuple[str, ...]:

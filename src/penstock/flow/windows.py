@@ -31,6 +31,7 @@ class WindowDefinition:
     allowed: timedelta | None = None
     emit: plan.Emit = "final"
     early: timedelta | None = None
+    on_error: plan.OnError = "dead"
 
     kind: ClassVar[str] = "window"
     judges: ClassVar[bool] = True
@@ -39,9 +40,8 @@ class WindowDefinition:
     def resolve(self, at: At, inputs: Sequence[Known]) -> Known:
         (above,) = inputs
         self._check(at)
-        made = _Aggregates(
-            self.aggregates, self.by, above, at, lasting=not isinstance(self.window, Count), doing="group the window"
-        )
+        lasting = not isinstance(self.window, Count)
+        made = _Aggregates(self.aggregates, self.by, above, at, lasting=lasting, doing="group the window", on_error=self.on_error)
         definition = self._planned(made)
         rows = [f for f in above.schema.arrow if f.name not in made.by] if isinstance(self.window, Sliding) else []
         fields = [*made.keys(), *rows, *_stretch(), *made.fields(), pa.field("revision", pa.int64(), nullable=False)]
@@ -94,6 +94,7 @@ class RunningDefinition:
     by: tuple[str, ...]
     aggregates: Aggregates
     keep: timedelta | None
+    on_error: plan.OnError = "dead"
 
     kind: ClassVar[str] = "group"
     takes_updates: ClassVar[bool] = True
@@ -105,7 +106,7 @@ class RunningDefinition:
 
     def resolve(self, at: At, inputs: Sequence[Known]) -> Known:
         (above,) = inputs
-        made = _Aggregates(self.aggregates, self.by, above, at, lasting=False, doing="group")
+        made = _Aggregates(self.aggregates, self.by, above, at, lasting=False, doing="group", on_error=self.on_error)
         fields = [*made.keys(), *made.fields()]
         at.new_columns([f.name for f in fields], "aggregate", hint="give your column another name")
         if not above.step.updating:
@@ -138,10 +139,12 @@ class LastDefinition:
 class _Aggregates:
     """The aggregates of a step, checked; with the hidden columns they are worked out from."""
 
-    def __init__(self, given: Aggregates, by: Sequence[str], above: Known, at: At, *, lasting: bool, doing: str) -> None:
+    def __init__(
+        self, given: Aggregates, by: Sequence[str], above: Known, at: At, *, lasting: bool, doing: str, on_error: plan.OnError
+    ) -> None:
         if not given:
             at.refuse("cannot aggregate: no aggregate is given", hint="name one, e.g. agg(n=agg.count())")
-        self.at, self.above = at, above
+        self.at, self.above, self.on_error = at, above, on_error
         self.by = at.columns(by, above.schema, doing)
         for name in self.by:
             at.keyable(name, above.schema, doing)
@@ -154,9 +157,9 @@ class _Aggregates:
         return [output_field(a) for a in self.aggregates]
 
     def known(self, definition: plan.Aggregating, fields: list[pa.Field], updating: bool, view_key: tuple[str, ...]) -> Known:
-        before = _hidden(self.at, self.above, self.hidden)
+        before = _hidden(self.at, self.above, self.hidden, self.on_error)
         source = before[-1].name if before else self.above.name
-        step = plan.Step(self.at.name, (source,), definition, Schema(pa.schema(fields)), self.at.origin, updating)
+        step = plan.Step(self.at.name, (source,), definition, Schema(pa.schema(fields)), self.at.origin, updating, self.on_error)
         return Known((*before, step), self.at.name, view_key, self.by, (self.above,))
 
 
@@ -164,7 +167,7 @@ def _stretch() -> list[pa.Field]:
     return [pa.field("window_start", TIMESTAMP, nullable=False), pa.field("window_end", TIMESTAMP, nullable=False)]
 
 
-def _hidden(at: At, above: Known, made: Sequence[tuple[str, Expression]]) -> tuple[plan.Step, ...]:
+def _hidden(at: At, above: Known, made: Sequence[tuple[str, Expression]], on_error: plan.OnError) -> tuple[plan.Step, ...]:
     """A select before the step that works out what is aggregated."""
     if not made:
         return ()
@@ -172,4 +175,4 @@ def _hidden(at: At, above: Known, made: Sequence[tuple[str, Expression]]) -> tup
     fields = [*above.schema.arrow, *(pa.field(name, e.type) for name, e in made)]
     definition = plan.Select((*columns, *made))
     schema = Schema(pa.schema(fields))
-    return (plan.Step(f"{at.name}.input", (above.name,), definition, schema, at.origin, above.step.updating),)
+    return (plan.Step(f"{at.name}.input", (above.name,), definition, schema, at.origin, above.step.updating, on_error),)

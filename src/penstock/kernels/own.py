@@ -23,6 +23,7 @@ class Functions(NamedTuple):
     add: Callable[[Any, pa.Table], Any]
     merge: Callable[[Any, Any], Any]
     result: Callable[[Any], Any] | None
+    tolerant: bool = False  # rows that cannot be added are passed over
 
 
 class Own(Bag):
@@ -56,8 +57,25 @@ class Own(Bag):
         results = [self._call("result", state) for state in states] if self._its.result else states
         return self._array(results, t, "result" if self._its.result else "merge")
 
+    def added(self, rows: pa.Table) -> None:
+        """BadRow if these rows cannot be added, or give what is no state."""
+        table = rows.select(list(self.columns)).rename_columns(list(self._its.names))
+        self._array([self._call("add", self._call("init"), table)], self._its.state, "add")
+
     def _added(self, rows: pa.Table) -> Any:
-        return self._call("add", self._call("init"), rows)
+        state = self._call("init")
+        try:
+            added = self._call("add", state, rows)
+            if self._its.tolerant:
+                self._array([added], self._its.state, "add")
+            return added
+        except BadRow:
+            if not self._its.tolerant:
+                raise
+        if rows.num_rows == 1:
+            return self._call("init")
+        half = rows.num_rows // 2
+        return self._merged([self._added(rows.slice(0, half)), self._added(rows.slice(half))])
 
     def _merged(self, states: Sequence[Any]) -> Any:
         merged = states[0]
@@ -86,3 +104,7 @@ class Own(Bag):
             raise
         except Exception as error:
             raise BadRow(f"aggregate {self._called}: {which} failed", f"{type(error).__name__}: {error}") from error
+
+    @property
+    def called(self) -> str:
+        return f"agg.own {self._called}"

@@ -41,8 +41,8 @@ def _read(storage: Storage, path: str, wanted: pa.Schema) -> pa.Table:
 def _column(table: pa.Table, f: pa.Field) -> pa.ChunkedArray:
     if f.name == WATERMARK and WATERMARK not in table.column_names:
         return pa.chunked_array([pa.repeat(pa.scalar(NEVER, pa.int64()), table.num_rows)])
-    if f.name == ADDRESS and ADDRESS not in table.column_names:
-        return pa.chunked_array([pa.nulls(table.num_rows, pa.int64())])
+    if f.name not in table.column_names and f.name not in (TIME, POSITION, OP) and f.nullable:
+        return pa.chunked_array([pa.nulls(table.num_rows, f.type)])  # staged by a version that did not have it yet
     return table.column(f.name).cast(f.type)
 
 

@@ -339,6 +339,7 @@ class _LazySpark:
 
     def __init__(self) -> None:
         self._session: Any = None
+        self._steps: Any = None
 
     @property
     def session(self) -> Any:
@@ -356,4 +357,6 @@ class _LazySpark:
     def sql(self, job: Any, result: Any) -> Any:
         from penstock.engine.sql import SqlSteps
 
-        return SqlSteps(self.session)(job, result)
+        if self._steps is None:
+            self._steps = SqlSteps(self.session)
+        return self._steps(job, result)

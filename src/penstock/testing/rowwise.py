@@ -1,6 +1,7 @@
 """map_arrow must be row-wise: what comes out for a row may not depend on the rows beside it."""
 
 from collections.abc import Callable
+from functools import wraps
 
 import pyarrow as pa
 
@@ -13,6 +14,7 @@ Function = Callable[[pa.Table], pa.Table]
 def checked(function: Function, step: Step) -> Function:
     """The function, run a second time on two halves of every batch; a difference is an error."""
 
+    @wraps(function)
     def run(rows: pa.Table) -> pa.Table:
         whole = function(rows)
         if rows.num_rows > 1 and isinstance(whole, pa.Table) and whole.num_rows == rows.num_rows:
