@@ -69,6 +69,9 @@ def _books(home: "Path", flow: str, output: str | None) -> int:
         unread = unaccounted(last) if last else {}
         lines = _lines(name, books, last.accounts if last else {}, {*wrong, *unread})
         print_table(pa.Table.from_pylist(lines), output, keys=["flow", "step", "in", "balanced"])
+        dead = sum(counts.get("dead", 0) for counts in books.values())
+        if dead:
+            click.echo(f"{name}: {dead:,} dead (penstock dead list {name})", err=True)
         unbalanced += [f"{name}, step {step}: {rows} in, {known} accounted for" for step, (rows, known) in wrong.items()]
         unbalanced += [f"{name}, source {source}: {why}" for source, why in unread.items()]
     if not unbalanced:

@@ -46,6 +46,7 @@ COMMANDS = {
     "view": Place("penstock.cli.view:view", "List, show, look up and follow views."),
     "state": Place("penstock.cli.state:state", "Show what flows keep between epochs; cut it into more or fewer buckets."),
     "fates": Place("penstock.cli.fates:fates", "The books: what became of every row."),
+    "dead": Place("penstock.cli.dead:dead", "List and show the rows on which flows failed; send their records back."),
     "why": Place("penstock.cli.why:why", "Tell what became of one record, and which setting would have changed it."),
     "epochs": Place("penstock.cli.epochs:epochs", "Show how long the last epochs took, step by step."),
     "ingest": Place("penstock.cli.ingest:ingest", "Write any Spark stream into a topic, exactly once."),

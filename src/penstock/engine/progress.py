@@ -79,7 +79,11 @@ class Tally:
             return "read 0 rows · nothing has come in yet"
         late = count(last.fates, "diverted", "ignored") - count(self.before, "diverted", "ignored")
         dead = count(last.fates, "dead", "implausible") - count(self.before, "dead", "implausible")
-        parts = [f"read {self.rows:,} rows", f"{late:,} late" + (" (penstock fates)" if late else ""), f"{dead:,} dead"]
+        parts = [
+            f"read {self.rows:,} rows",
+            f"{late:,} late" + (" (penstock fates)" if late else ""),
+            f"{dead:,} dead" + (f" (penstock dead list {self.driver.plan.flow})" if dead else ""),
+        ]
         parts.append(self._watermark(last))
         open_, until = windows_open(self.driver.plan, last)
         if open_:

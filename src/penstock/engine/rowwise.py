@@ -67,16 +67,30 @@ def map_rows(step: Step, function: Function, rows: pa.Table) -> pa.Table:
             f'step "{step.name}" ({step.origin})',
             hint="use where() to leave rows out",
         )
+    return _fitted(step, out, rows)
+
+
+def _fitted(step: Step, out: pa.Table, rows: pa.Table) -> pa.Table:
+    """What a function gave in the columns of its step, beside the system columns of the rows."""
     try:
-        out = out.select(step.schema.names).cast(step.schema.arrow)
-    except pa.ArrowInvalid as error:
-        raise Refused(f"a value that does not fit its column: {error}") from error
+        made = out.select(step.schema.names).cast(step.schema.arrow)
     except (KeyError, pa.ArrowException) as error:
+        alike = not isinstance(error, KeyError) and all(_of_a_kind(out.schema.field(f.name).type, f.type) for f in step.schema)
+        if isinstance(error, pa.ArrowInvalid) and alike:
+            raise Refused(f"a value does not fit its column: {error}") from error
         raise BadFlow(f"map_arrow gave other columns than its schema: {error}", f'step "{step.name}" ({step.origin})') from error
     for name in SYSTEM:
         if name in rows.column_names:
-            out = out.append_column(name, rows.column(name))
-    return out
+            made = made.append_column(name, rows.column(name))
+    return made
+
+
+def _of_a_kind(given: pa.DataType, wanted: pa.DataType) -> bool:
+    """Whether a value of the one may or may not fit the other; else none would, and the function is wrong."""
+    numbers = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal)
+    if given == wanted or (pa.types.is_temporal(given) and pa.types.is_temporal(wanted)):
+        return True
+    return any(is_a(given) for is_a in numbers) and any(is_a(wanted) for is_a in numbers)
 
 
 def addable(own: Own, rows: pa.Table) -> pa.Table:

@@ -55,9 +55,10 @@ class Time:
 
 
 def step_of(remote: Any, on: str = "id", answers: str = "name string, age int", how: Any = "left", **other: Any) -> Step:
+    on_error = other.pop("on_error", "dead")
     schema = Schema.of(f"{', '.join(f'{name} long' for name in on.split())}, {answers}")
     lookup = Lookup(remote, tuple(on.split()), how, Schema.of(answers), asking(**(SETTINGS | other)))
-    return Step("who", ("orders",), lookup, schema, Origin("shop.py", 7))
+    return Step("who", ("orders",), lookup, schema, Origin("shop.py", 7), on_error=on_error)
 
 
 def desk(remote: Any, time: Time | None = None, **other: Any) -> Desk:
@@ -222,11 +223,19 @@ def test_a_timeout_that_the_function_itself_raises_is_told_as_its_own() -> None:
 )
 def test_an_answer_of_another_form_is_refused_at_once(answer: Callable[..., Any], said: str) -> None:
     calls: list[int] = []
-    at = desk(lambda keys: (calls.append(1), answer(keys))[1])
+    at = desk(lambda keys: (calls.append(1), answer(keys))[1], on_error="stop")
     with pytest.raises(BadFlow, match=said) as refused:
         ask(at, 1, 2)
     assert refused.value.hint == "its schema= is name string, age int"
     assert calls == [1], "asking again would not help"
+
+
+def test_an_answer_that_cannot_be_used_concerns_its_key_alone() -> None:
+    at = desk(lambda keys: [{"age": "old"}, {"name": "ann", "age": 7}, ValueError("closed")])
+    old, ann, closed = ask(at, 1, 2, 3)
+    assert "column 'age' wants int, found the text 'old'" in old
+    assert ann == ("ann", 7)
+    assert "answered {'id': 3} with ValueError: closed" in closed
 
 
 def test_values_are_taken_as_those_of_rows_are() -> None:
@@ -262,7 +271,7 @@ def test_every_row_has_the_answer_of_its_key_and_keeps_its_time_and_place(ids: l
 
     step = step_of(sums, on="a b", answers="sum long", how=how)
     rows = rows_of(ids, ["a", "b"])
-    out, fates = look_up(step, rows, (TIME, WATERMARK, POSITION))
+    out, fates, unfit = look_up(step, rows, (TIME, WATERMARK, POSITION))
     expected = [row | {"sum": row["a"] + row["b"] if row["a"] and row["b"] is not None else None} for row in rows.to_pylist()]
     wanted = [row for row in expected if how == "left" or row["sum"] is not None]
     assert out.to_pylist() == [{name: row[name] for name in out.column_names} for row in wanted]
@@ -270,6 +279,7 @@ def test_every_row_has_the_answer_of_its_key_and_keeps_its_time_and_place(ids: l
     assert sorted(tuple(key.values()) for key in seen) == sorted(asked), "each once, and none with a null"
     answered = sum(row["sum"] is not None for row in expected)
     assert (fates["in"], fates["answered"], fates["unmatched"]) == (len(ids), answered, len(ids) - answered)
+    assert unfit == []
 
 
 def test_equal_floats_ask_once_however_they_are_written() -> None:
@@ -279,7 +289,7 @@ def test_equal_floats_ask_once_however_they_are_written() -> None:
     )
     step = Step("who", ("s",), lookup, Schema.of("x double, n long"), Origin("f.py", 1))
     rows = pa.table({"x": [0.0, -0.0, float("nan"), -float("nan"), 1.5]})
-    out, told = look_up(step, rows, ())
+    out, told, _ = look_up(step, rows, ())
     assert (len(asked), told["keys"]) == (3, 3)
     assert out["n"].to_pylist() == [1] * 5
 
