@@ -37,6 +37,7 @@ COMMANDS = {
     "plan": Place(
         "penstock.cli.plan:plan", "Show the steps of a flow as text, as a diagram, or as Spark's plan; or draw its time."
     ),
+    "flow": Place("penstock.cli.flow:flow", "List and describe flows; start one over, go on after a drain, remove it."),
     "topic": Place("penstock.cli.topic:topic", "Create, alter, list, describe, write, read, mark, clean and delete topics."),
     "group": Place("penstock.cli.group:group", "Look at groups of readers: owners, lag, what blocks them; set them back."),
     "queue": Place(

@@ -134,12 +134,18 @@ def _for_people(held: "Holding") -> dict[str, Any]:
     what = (held.what or "") + (f" by {', '.join(held.key)}" if held.key else "")
     runs = " + ".join(map(str, held.runs))
     named = {"step": held.step, "what": what, "table": held.table, "rows": held.rows}
-    return named | {"files": held.files, "size": _size(held.bytes), "runs": runs, "buckets": held.buckets, "oldest": held.oldest}
+    return named | {
+        "files": held.files,
+        "size": size_text(held.bytes),
+        "runs": runs,
+        "buckets": held.buckets,
+        "oldest": held.oldest,
+    }
 
 
 def _total(flow: str, held: "list[Holding]") -> str:
     rows, files, size = (sum(getattr(h, name) for h in held) for name in ("rows", "files", "bytes"))
-    return f"{flow}: {rows:,} rows in {files:,} files, {_size(size)}"
+    return f"{flow}: {rows:,} rows in {files:,} files, {size_text(size)}"
 
 
 def _show_rows(flow: str, step: str, table: str, key: dict[str, str], limit: int, output: str | None) -> None:
@@ -169,7 +175,7 @@ def _print(lines: list[dict[str, Any]], output: str | None, keys: Sequence[str])
     print_table(pa.Table.from_pylist(lines), output, keys=keys)
 
 
-def _size(size: int) -> str:
+def size_text(size: int) -> str:
     value, unit = float(size), "B"
     for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
         if value < 1024 or unit == "TiB":

@@ -6,6 +6,7 @@ A flow's directory:
     generations/G        one start of a driver: who, where, when
     epochs/N             the decisions
     state/, staged/      files that decisions name
+    removing/            only while the flow is reset or dropped
 """
 
 import re
@@ -17,12 +18,13 @@ from typing import Any, NamedTuple
 import orjson
 
 from penstock.core.time import NEVER
-from penstock.errors import AlreadyThere, Damaged, DiskFull, LostRace, NotFound, Replaced, StorageError
+from penstock.errors import AlreadyThere, Damaged, DiskFull, LostRace, Mismatch, NotFound, Replaced, StorageError
 from penstock.storage.port import Storage
 
 FORMAT = 1
 GENERATIONS = 16  # starts that are remembered
 _AGAIN = "free some space and run again: a start looks at what is there"
+REMOVING = "removing"  # notes of a reset or a drop that is under way, or was cut short
 
 
 class RunRef(NamedTuple):
@@ -104,7 +106,7 @@ class Decision:
         return b"penstock decision %d %08x\n" % (FORMAT, zlib.crc32(body)) + body + b"\n"
 
     @staticmethod
-    def decode(data: bytes, name: str) -> "Decision":
+    def decode(data: bytes, name: str, flow: str = "FLOW") -> "Decision":
         try:
             head, body = data.rstrip(b"\n").split(b"\n", 1)
             word, kind, version, crc = head.split(b" ")
@@ -114,7 +116,7 @@ class Decision:
         except (ValueError, KeyError, TypeError):
             raise Damaged(
                 f"the decision {name} is damaged",
-                hint="restore the file from a copy; or start the flow over: move its directory away and drop its views",
+                hint=f"restore the file from a copy; or start the flow over: penstock flow reset {flow}",
             ) from None
 
 
@@ -136,6 +138,21 @@ class Decisions:
     def __init__(self, storage: Storage, flow: str) -> None:
         self.storage, self.flow = storage, flow
 
+    def removing(self) -> dict[str, Any] | None:
+        """The order to reset or drop the flow that was begun and is not finished."""
+        notes = self.storage.list(REMOVING)
+        note: dict[str, Any] | None = orjson.loads(self.storage.read(f"{REMOVING}/{notes[-1]}").to_pybytes()) if notes else None
+        return note
+
+    def check_whole(self) -> None:
+        """Mismatch if a reset or a drop of the flow was cut short: some of it is gone."""
+        begun = self.removing()
+        if begun:
+            raise Mismatch(
+                f"flow {self.flow} cannot start: a {begun['what']} of it was begun and not finished",
+                hint=f"penstock flow {begun['what']} {self.flow} --yes finishes it",
+            )
+
     def epochs(self) -> list[int]:
         return sorted(int(name) for name in self.storage.list("epochs") if name.isdigit())
 
@@ -146,7 +163,7 @@ class Decisions:
 
     def read(self, epoch: int) -> Decision:
         path = f"epochs/{epoch:012d}"
-        return Decision.decode(self.storage.read(path).to_pybytes(), path)
+        return Decision.decode(self.storage.read(path).to_pybytes(), path, self.flow)
 
     def publish(self, decision: Decision) -> None:
         """4. Decide: exclusive and durable. Whoever comes second stops, and is told who won. Over a network a file system may say

@@ -125,13 +125,14 @@ class Deliverer:
         if lane.delivered > newest:
             raise Mismatch(
                 f"{lane.target.id} has epoch {lane.delivered}, but the flow has decided only up to {newest}",
-                hint="the flow's directory is older than its output: restore the newer one, or drop the output and start over",
+                hint="the flow's directory is older than its output: restore the newer one, or start both over: "
+                f"penstock flow reset {self.decisions.flow}",
             )
         missing = lane.delivered + 1 < oldest and not (lane.target.lenient and lane.delivered >= 0)
         if missing and not (lane.target.lenient and lane.target.input is None):
             raise Mismatch(
                 f"{lane.target.id} lacks the epochs {lane.delivered + 1} to {oldest - 1}, which are no longer kept",
-                hint="restore it from a copy, or start the flow over (move its directory away and drop its outputs)",
+                hint=f"restore it from a copy, or start the flow over: penstock flow reset {self.decisions.flow}",
             )
 
     def give(

@@ -110,8 +110,9 @@ class Driver:
             raise
 
     def _recover(self) -> None:
+        self.decisions.check_whole()
         incarnation, _ = self.decisions.incarnation(uuid.uuid4().hex)
-        generation = self.decisions.generation(whoever() | {"steps": describe(self.plan), "holders": holders(self.plan)})
+        generation = self.decisions.generation(whoever() | self._described())
         self.last = self.decisions.last()
         self._check(incarnation)
         self.deliverer = Deliverer(self.means.targets(self.program), self.decisions, self.means.threaded)
@@ -132,6 +133,13 @@ class Driver:
             fail=self.means.fail,
         )
 
+    def _described(self) -> dict[str, Any]:
+        """What can be said of the flow later, without its program."""
+        sources = {name: spec.topic for name, spec in self.program.sources.items() if not spec.static}
+        outputs = [{"kind": out.kind, "name": out.name} for out in self.plan.outputs]
+        known = {"steps": describe(self.plan), "holders": holders(self.plan), "names": [step.name for step in self.plan.steps]}
+        return known | {"sources": sources, "outputs": outputs, "log": where(self.means.log)}
+
     def _take(self) -> None:
         self._lock = taken(self.decisions)
 
@@ -149,8 +157,7 @@ class Driver:
             raise Mismatch(
                 f"flow {self.plan.flow} has changed since it last ran",
                 "its state belongs to the steps as they were",
-                hint="give the changed flow another name; or start it over: "
-                f"move flows/{self.plan.flow} away from the home and drop its outputs",
+                hint=f"give the changed flow another name; or start it over: penstock flow reset {self.plan.flow}",
             )
 
     def open(self, wish: Wish) -> Opened:
@@ -262,6 +269,11 @@ class Driver:
         if self._lock:
             self._lock.__exit__(None, None, None)
             self._lock = None
+
+
+def where(log: Log) -> str:
+    """A log in words; "" for the one of the home."""
+    return str(getattr(log, "settings", ""))
 
 
 def whoever() -> dict[str, Any]:

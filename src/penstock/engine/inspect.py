@@ -106,6 +106,10 @@ def _flow_health(home: Path, flow: str) -> Iterator[Finding]:
         for source, why in unaccounted(last).items():
             yield Finding("bad", f"flow {flow}: the books of its source {source} do not balance: {why}", "please report it")
     except NotFound as error:
-        yield Finding("bad", f"flow {flow}: {error.what}", "restore the flow's directory from a copy, or start the flow over")
+        yield Finding(
+            "bad",
+            f"flow {flow}: {error.what}",
+            f"restore the flow's directory from a copy, or start the flow over: penstock flow reset {flow}",
+        )
     except PenstockError as error:
         yield Finding("bad", f"flow {flow}: {error.what}", error.hint)

@@ -94,11 +94,11 @@ def open_epoch(program: Program, log: Log, last: Decision | None, clock: int, wi
     gone: dict[str, int] = {}
     for name, spec in program.sources.items():
         before = last.sources[name] if last else SourceState("")
-        topic = _topic(log, spec, before)
+        topic = _topic(log, spec, before, program.plan.flow)
         if wish.accept_gap and topic:
             before, gone[name] = _behind_the_gap(before, topic.ends())
         states[name] = replace(before, topic_id=topic.id if topic else "")
-        seen, new_marks = _see(spec, topic, before, wish, clock)
+        seen, new_marks = _see(spec, topic, before, wish, clock, program.plan.flow)
         partitions += seen
         marks += new_marks
     start = {(p.spec.step, p.number): (p.state.next, p.state) for p in partitions}
@@ -130,7 +130,7 @@ def _answered(program: Program, last: Decision | None, wish: Wish) -> dict[str, 
     return {step: FOREVER if wish.end else known.get(step, NEVER) for step in program.answering}
 
 
-def _topic(log: Log, spec: SourceSpec, before: SourceState) -> Topic | None:
+def _topic(log: Log, spec: SourceSpec, before: SourceState, flow: str) -> Topic | None:
     try:
         topic = topic_of(spec, log)
     except NotFound:
@@ -138,26 +138,27 @@ def _topic(log: Log, spec: SourceSpec, before: SourceState) -> Topic | None:
             raise
         if before.topic_id:
             raise Mismatch(
-                f"topic {spec.topic} is gone; the flow had read from it", hint="restore it, or start the flow over"
+                f"topic {spec.topic} is gone; the flow had read from it",
+                hint=f"restore it, or start the flow over: penstock flow reset {flow}",
             ) from None
         return None
     if before.topic_id and topic.id != before.topic_id:
         if spec.static:
-            raise _changed(spec)
+            raise _changed(spec, flow)
         raise Mismatch(
             f"topic {spec.topic} was deleted and made again since this flow last read it",
-            hint="its offsets mean other records now: start the flow over (move its directory away and drop its views)",
+            hint=f"its offsets mean other records now: start the flow over (penstock flow reset {flow})",
         )
     return topic
 
 
-def _changed(spec: SourceSpec) -> Mismatch:
+def _changed(spec: SourceSpec, flow: str) -> Mismatch:
     static = spec.versions.static if spec.versions else None
     what = f"the file {static.path} holds other rows now" if static and static.path else "it is written with other rows now"
     return Mismatch(
         f"static table {spec.topic} has changed since this flow read it: {what}",
         "what the flow has answered so far came from the rows as they were",
-        hint="put the old content back; or start the flow over (move its directory away and drop its views). "
+        hint=f"put the old content back; or start the flow over (penstock flow reset {flow}). "
         "A table that changes while a flow runs is a topic: flow.table",
     )
 
@@ -170,7 +171,7 @@ def _behind_the_gap(before: SourceState, ends: Mapping[int, End]) -> tuple[Sourc
 
 
 def _see(
-    spec: SourceSpec, topic: Topic | None, before: SourceState, wish: Wish, clock: int
+    spec: SourceSpec, topic: Topic | None, before: SourceState, wish: Wish, clock: int, flow: str
 ) -> tuple[list[_Partition], list[EngineMark]]:
     """The partitions of a source with what stands in them, and the marks that the engine puts there."""
     partitions: list[_Partition] = []
@@ -181,7 +182,8 @@ def _see(
         if state.next < end.first:
             raise OffsetGone(
                 f"offsets {state.next} to {end.first - 1} of {spec.topic}/{number} were removed before this flow read them",
-                hint="run --accept-gap goes on behind them and writes it into the books; or start the flow over. "
+                hint="run --accept-gap goes on behind them and writes it into the books; or start the flow over "
+                f"(penstock flow reset {flow}). "
                 f"To prevent it, let the topic wait longer for its readers: penstock topic alter {spec.topic} --hold …",
             )
         stop = max(state.next, min(end.next, wish.stops.get((spec.step, number), end.next)))

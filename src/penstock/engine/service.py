@@ -140,8 +140,9 @@ def _worth_starting(runtime: Runtime, plans: Sequence[Plan], mode: str) -> None:
         )
     _within_reach(runtime, plans)
     for plan in plans:
-        storage = LocalStorage(str(runtime.home / "flows" / plan.flow))
-        taken(Decisions(storage, plan.flow)).__exit__(None, None, None)
+        decisions = Decisions(LocalStorage(str(runtime.home / "flows" / plan.flow)), plan.flow)
+        taken(decisions).__exit__(None, None, None)
+        decisions.check_whole()
 
 
 def _within_reach(runtime: Runtime, plans: Sequence[Plan]) -> None:

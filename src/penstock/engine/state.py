@@ -105,7 +105,7 @@ def _open(storage: Storage, path: str) -> pa.RecordBatchFileReader:
 def _damaged(path: str, cause: Exception) -> Damaged:
     return Damaged(
         f"the state file {path} cannot be read: {str(cause).splitlines()[0]}",
-        hint="restore it from a copy; or start the flow over from the log: move the flow's directory away and drop its views",
+        hint="restore it from a copy; or start the flow over from the log: penstock flow reset FLOW",
     )
 
 

@@ -167,7 +167,7 @@ class TopicSink:
             raise Mismatch(
                 f"topic {self._name!r} belongs to another life of flow {self._spec.flow!r}",
                 f"it was written from state {self._seen.incarnation}, this is state {ours.incarnation}",
-                hint=f"`penstock topic delete {self._name}` starts it over; or put back the state it belongs to",
+                hint=f"`penstock flow reset {self._spec.flow}` starts flow and outputs over; or put back the state it belongs to",
             )
         if self._seen.generation > ours.generation:
             raise Mismatch(

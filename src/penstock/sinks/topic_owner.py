@@ -56,7 +56,7 @@ def _other_rows(found: TopicSpec, spec: SinkSpec, key: str | None) -> Mismatch:
     there, now = (f"rows that change, by {k}" if changes else "rows that stay" for changes, k in _kinds(found, spec, key))
     return Mismatch(
         f"topic {found.name!r} holds {there}; flow {spec.flow!r} now writes {now}",
-        hint=f"choose another name in .to(…); or `penstock topic delete {found.name}` and start the flow over",
+        hint=f"choose another name in .to(…); or start the flow over: penstock flow reset {spec.flow}",
     )
 
 

@@ -60,7 +60,7 @@ def create(path: Path, meta: Meta, incarnation: str, generation: int) -> None:
         _fill(draft, meta, incarnation, generation)
         with contextlib.suppress(FileExistsError):
             os.link(draft, path)
-        _sync_directory(path.parent)
+        sync_directory(path.parent)
     finally:
         for left in (draft, draft.with_name(draft.name + "-wal"), draft.with_name(draft.name + "-shm")):
             left.unlink(missing_ok=True)
@@ -86,7 +86,7 @@ def _fill_tables(connection: sqlite3.Connection, meta: Meta, incarnation: str, g
     connection.execute("INSERT INTO marker VALUES (-1, ?, ?, '{}', ?, ?)", (incarnation, generation, NEVER, NEVER))
 
 
-def _sync_directory(path: Path) -> None:
+def sync_directory(path: Path) -> None:
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -181,7 +181,10 @@ def _difference(found: Meta, wanted: Meta) -> str | None:
 
 
 def start_over(name: str) -> str:
-    return f"`penstock view drop {name}` starts the view over; or put back the state it belongs to"
+    return (
+        f"`penstock view drop {name}` starts the view over, `penstock flow reset` its flow with all outputs; "
+        "or put back the state it belongs to"
+    )
 
 
 @contextlib.contextmanager

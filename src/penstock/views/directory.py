@@ -7,7 +7,7 @@ from pathlib import Path
 
 from penstock.core.names import check_name
 from penstock.errors import NotFound, SinkError
-from penstock.sinks.view_file import refused
+from penstock.sinks.view_file import refused, sync_directory
 
 
 def list_views(views: Path) -> list[str]:
@@ -36,8 +36,9 @@ def drop_view(views: Path, name: str) -> None:
     with contextlib.suppress(sqlite3.DatabaseError), contextlib.closing(sqlite3.connect(path, timeout=0.5)) as connection:
         _take_alone(connection, path, name)
     with refused(path, name):
-        for part in (path, path.with_name(path.name + "-wal"), path.with_name(path.name + "-shm")):
-            part.unlink(missing_ok=True)
+        for part in (path.with_name(path.name + "-wal"), path.with_name(path.name + "-shm"), path):
+            part.unlink(missing_ok=True)  # the database last: what is left of it must never meet another one of its name
+        sync_directory(views)
 
 
 def _take_alone(connection: sqlite3.Connection, path: Path, name: str) -> None:

@@ -49,7 +49,7 @@ def _reading(groups: Groups, group: str, topic: str) -> GroupState:
         flow = group.removeprefix(FLOW)
         raise BadInput(
             f"{group} is a flow: its offsets belong to its state and its results, and cannot move alone",
-            hint=f"run it again under another name, or start it over: move the directory of flow {flow} away and drop its views",
+            hint=f"penstock flow reset {flow} starts it over, outputs and all; or run it under another name",
         )
     if group.startswith(QUEUE):
         queue = group.removeprefix(QUEUE)
