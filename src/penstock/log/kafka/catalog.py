@@ -1,4 +1,8 @@
-"""The settings of topics that Kafka itself cannot hold, in a compacted topic: one record a topic, the last one counts."""
+"""The settings of topics that Kafka itself cannot hold, in a compacted topic: one record a topic, the last one counts.
+
+A topic is made in three steps: its settings are announced under a number of their own, Kafka makes the topic with that number among
+its options, and the settings are written down with the topic's id. Whoever finds a topic between the last two finishes it.
+"""
 
 import threading
 import time
@@ -44,8 +48,7 @@ class Catalog:
     def __init__(self, settings: KafkaSettings) -> None:
         self._settings = settings
         self._guard = threading.RLock()
-        self._id, self._next = "", 0
-        self._found: dict[str, Entry] = {}
+        self._forget("")
 
     def get(self, name: str) -> Entry | None:
         """The newest settings of a topic, by its name on the broker."""
@@ -58,13 +61,28 @@ class Catalog:
         internal_topic(self._settings, NAME, 1)
         produce_one(self._settings, NAME, 0, None if entry is None else _encoded(entry), name.encode())
 
+    def announce(self, name: str, number: str, entry: Entry | None) -> None:
+        """Writes down what a topic will be that is about to be made with this number; None: it is made, or will never be."""
+        self.put(f"{name}/{number}", entry)
+
+    def announced(self, name: str) -> dict[str, Entry]:
+        """What was announced of topics of this name and not yet finished, by number."""
+        with self._guard:
+            self._refresh()
+            return dict(self._announced.get(name, {}))
+
+    def _forget(self, id: str) -> None:
+        self._id, self._next = id, 0
+        self._found: dict[str, Entry] = {}
+        self._announced: dict[str, dict[str, Entry]] = {}
+
     def _refresh(self) -> None:
         found = describe(self._settings, NAME)
         if found is None:
-            self._id, self._next, self._found = "", 0, {}
+            self._forget("")
             return
         if found.id != self._id:
-            self._id, self._next, self._found = found.id, 0, {}
+            self._forget(found.id)
         first, end, _ = offsets(self._settings, NAME, [0])[0]
         start = max(first, self._next)
         for piece in read_range(self._settings, NAME, found.id, 0, start, end) if start < end else ():
@@ -72,11 +90,13 @@ class Catalog:
                 self._take((key or b"").decode(errors="replace"), value)
         self._next = end
 
-    def _take(self, name: str, value: bytes | None) -> None:
+    def _take(self, key: str, value: bytes | None) -> None:
+        name, _, number = key.partition("/")  # no name of a topic holds a slash
+        known, key = (self._announced.setdefault(name, {}), number) if number else (self._found, name)
         if value is None:
-            self._found.pop(name, None)
+            known.pop(key, None)
         else:
-            self._found[name] = _decoded(value, name)
+            known[key] = _decoded(value, name)
 
 
 _CATALOGS = PerProcess()

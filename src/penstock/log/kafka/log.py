@@ -1,5 +1,6 @@
 """The topics of a Kafka broker as a log."""
 
+import secrets
 from dataclasses import replace
 
 from penstock.core.names import check_name
@@ -8,13 +9,18 @@ from penstock.core.time import Clock, SystemClock, micros
 from penstock.errors import AlreadyThere, BadInput, BadName, NotFound
 from penstock.log.altering import differs
 from penstock.log.kafka.catalog import INTERNAL, Entry, catalog, wait_for
-from penstock.log.kafka.client import PATIENCE, admin, answer, describe, library, topic_names, translated
+from penstock.log.kafka.client import PATIENCE, PROMPT, admin, answer, describe, insisted, library, topic_names, translated
 from penstock.log.kafka.codecs import check_codec
 from penstock.log.kafka.settings import KafkaSettings
 from penstock.log.kafka.topic import KafkaTopic
 from penstock.log.port import TopicSpec
 from penstock.log.refusals import already_there, evolves, no_topic
 from penstock.log.rows import check_spec
+
+# Of a topic that is not compacted Kafka never uses this option: it holds the number under which its settings were announced.
+_NUMBER = "delete.retention.ms"
+_DAY = 86_400_000
+_UNMADE = "0" * 32  # stands for the id that Kafka will give
 
 
 class KafkaLog:
@@ -32,11 +38,16 @@ class KafkaLog:
         twin = [name for name in self.topics() if name.lower() == spec.name.lower()]
         if twin:
             raise already_there(spec.name, twin[0])
-        new = library().admin.NewTopic(self._on_broker(spec.name), spec.partitions, self.settings.replication, config=_config(spec))
-        with translated(self.settings, spec.name):
-            made = admin(self.settings).create_topics([new], request_timeout=PATIENCE)
-        answer(self.settings, made[self._on_broker(spec.name)], spec.name)
-        return self._adopted(spec, wait_for(self.settings, self._on_broker(spec.name)))
+        on_broker, number = self._on_broker(spec.name), str(_DAY + secrets.randbits(30))
+        catalog(self.settings).announce(on_broker, number, _entry(spec, _UNMADE))
+        try:
+            self._make(spec, _config(spec) | {_NUMBER: number})
+        except AlreadyThere:
+            catalog(self.settings).announce(on_broker, number, None)
+            raise
+        topic = self._adopted(spec, wait_for(self.settings, on_broker))
+        catalog(self.settings).announce(on_broker, number, None)
+        return topic
 
     def adopt(self, spec: TopicSpec) -> KafkaTopic:
         """Gives settings (schema, time, key, codec) to a topic that others made and write. Their records are left as they are."""
@@ -56,7 +67,7 @@ class KafkaLog:
             raise no_topic(name, self.topics())
         known = catalog(self.settings).get(self._on_broker(name))
         if known is None or known.id != found.id:  # made by others: records are bytes
-            known = Entry(TopicSpec(name), found.id)
+            known = self._finished(self._on_broker(name), found.id) or Entry(TopicSpec(name), found.id)
         return KafkaTopic(self.settings, self.clock, replace(known, spec=replace(known.spec, partitions=found.partitions)))
 
     def topics(self) -> list[str]:
@@ -97,6 +108,34 @@ class KafkaLog:
         catalog(self.settings).put(on_broker, Entry(spec, topic.id, schemas))
         return self.topic(spec.name)
 
+    def _make(self, spec: TopicSpec, config: dict[str, str]) -> None:
+        on_broker = self._on_broker(spec.name)
+        new = library().admin.NewTopic(on_broker, spec.partitions, self.settings.replication, config=config)
+        with translated(self.settings, spec.name):
+            made = admin(self.settings).create_topics([new], request_timeout=PATIENCE)
+        answer(self.settings, made[on_broker], spec.name)
+
+    def _finished(self, on_broker: str, id: str) -> Entry | None:
+        """The settings of a topic whose maker was killed, or has not come so far yet: written down for it. None: others made it."""
+        announced = catalog(self.settings).announced(on_broker)
+        number = self._number(on_broker) if announced else ""
+        if number not in announced:
+            return None
+        entry = replace(announced[number], id=id)
+        catalog(self.settings).put(on_broker, entry)
+        catalog(self.settings).announce(on_broker, number, None)
+        return entry
+
+    def _number(self, on_broker: str) -> str:
+        kafka = library().admin
+        wanted = kafka.ConfigResource(kafka.ConfigResource.Type.TOPIC, on_broker)
+        found = insisted(
+            self.settings,
+            on_broker,
+            lambda: next(iter(admin(self.settings).describe_configs([wanted], request_timeout=PROMPT).values())).result(PATIENCE),
+        )
+        return str(found[_NUMBER].value)
+
     def _add_partitions(self, on_broker: str, partitions: int) -> None:
         new = library().admin.NewPartitions(on_broker, partitions)
         with translated(self.settings, on_broker):
@@ -116,7 +155,7 @@ class KafkaLog:
             answer(self.settings, each, on_broker)
 
     def _adopted(self, spec: TopicSpec, id: str) -> KafkaTopic:
-        entry = Entry(spec, id, (spec.schema,) if spec.schema else ())
+        entry = _entry(spec, id)
         catalog(self.settings).put(self._on_broker(spec.name), entry)
         return KafkaTopic(self.settings, self.clock, entry)
 
@@ -130,6 +169,10 @@ class KafkaLog:
 
     def _on_broker(self, name: str) -> str:
         return self.settings.prefix + name
+
+
+def _entry(spec: TopicSpec, id: str) -> Entry:
+    return Entry(spec, id, (spec.schema,) if spec.schema else ())
 
 
 def _config(spec: TopicSpec) -> dict[str, str]:

@@ -70,6 +70,11 @@ class Reading:
         return Chunk(frame, rows)
 
 
+def says_nothing(chunk: Chunk) -> bool:
+    """Neither row nor mark, only offsets that hold none."""
+    return not chunk.frame.count and chunk.frame.mark == NEVER
+
+
 def _times(spec: TopicSpec, rows: pa.RecordBatch, appended: Numbers) -> tuple[int, int, int]:
     """Least, greatest and greatest plausible event time of the rows that could be read."""
     times = event_times(rows, spec, appended)

@@ -14,7 +14,7 @@ from penstock.log.kafka.client import describe, offsets
 from penstock.log.kafka.codecs import Codec, codec_of, raw_values
 from penstock.log.kafka.headers import SENDER, row_headers, sender_of
 from penstock.log.kafka.reading import PIECE, read_range
-from penstock.log.kafka.rows import Reading
+from penstock.log.kafka.rows import Reading, says_nothing
 from penstock.log.kafka.senders import senders
 from penstock.log.kafka.settings import KafkaSettings
 from penstock.log.kafka.writing import FrameWriter, Outgoing
@@ -139,10 +139,18 @@ class KafkaTopic:
         return Outgoing(self._name, self.id, part.partition, values, keys, headers, appended, part.mark)
 
     def _chunks(self, partition: int, start: int, stop: int, columns: Sequence[str] | None) -> Iterator[Chunk]:
-        reading = Reading(self._spec, self._codec, columns)
+        reading, last = Reading(self._spec, self._codec, columns), None
         for piece in read_range(self._settings, self._name, self.id, partition, start, stop) if start < stop else ():
             self._check_alive()  # after the fetch: what was read is this topic's, not that of one made in its place
-            yield from reading.chunks(piece)
+            for chunk in reading.chunks(piece):
+                if last is not None and says_nothing(chunk):  # the end of a transaction, most often
+                    last = Chunk(replace(last.frame, gap=chunk.frame.end - last.frame.base - last.frame.count), last.rows)
+                    continue
+                if last is not None:
+                    yield last
+                last = chunk
+        if last is not None:
+            yield last
 
     def _find(self, partition: int, sender: Sender) -> Frame | None:
         """An old frame of a sender, by the stamps on the records themselves."""
