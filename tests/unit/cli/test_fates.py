@@ -93,3 +93,37 @@ def test_a_lateness_that_cannot_be_read_is_told(home: Path, tmp_path: Path, caps
 def test_the_help_teaches_with_an_example(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["fates", "--help"]) == 0
     assert 'penstock fates shop.py --lateness "30 seconds"' in capsys.readouterr().out
+
+
+def test_the_books_tell_what_the_offsets_of_a_source_held(home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run_flow(home, flow_file(tmp_path))
+    assert run(["fates", "pages"]) == 0
+    told = {line["step"]: line for line in lines(capsys)}
+    source = next(line for line in told.values() if line["offsets"] is not None)
+    assert source["offsets"] == source["in"] > 0
+    assert told["per_page"]["offsets"] is None
+
+
+@pytest.mark.parametrize("what", ["absent", "rows"])
+def test_offsets_that_are_not_accounted_for_end_with_4(
+    what: str, home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_flow(home, flow_file(tmp_path))
+    decisions = decisions_of(home, "pages")
+    last = decisions.last()
+    assert last
+    accounts = {source: dict(account) | {what: account.get(what, 0) + 1} for source, account in last.accounts.items()}
+    decisions.publish(replace(last, epoch=last.epoch + 1, accounts=accounts))
+    assert run(["fates", "pages"]) == 4
+    assert "the books do not balance:\n  pages, source" in capsys.readouterr().err
+    assert run(["doctor"]) == 4
+    assert "do not balance: " in capsys.readouterr().out
+
+
+def test_the_books_of_a_flow_that_did_not_count_offsets_yet_balance(home: Path, tmp_path: Path) -> None:
+    run_flow(home, flow_file(tmp_path))
+    decisions = decisions_of(home, "pages")
+    last = decisions.last()
+    assert last
+    decisions.publish(replace(last, epoch=last.epoch + 1, accounts={}))
+    assert run(["fates", "pages"]) == 0
