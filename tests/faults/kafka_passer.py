@@ -40,7 +40,8 @@ def epochs(home: Path, stop: threading.Event, finish: bool) -> None:
 
 def main(home: Path, finish: bool) -> None:
     stop = threading.Event()
-    threading.Thread(target=lambda: (sys.stdin.read(), stop.set()), daemon=True).start()
+    if not finish:
+        threading.Thread(target=lambda: (sys.stdin.read(), stop.set()), daemon=True).start()
     while not stop.is_set():
         try:
             epochs(home, stop, finish)
