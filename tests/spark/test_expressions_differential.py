@@ -150,7 +150,7 @@ BY_HAND = """
     at is null; day = date '2024-02-29'; day > '1970-01-01'; day in (date '1970-01-01', '9999-12-31'); day < '0001-01-02'
     D > E; `d` > 0; (((d))) > ((0)); d; s; m; at; 1; 'x'; true; 1e3; 2147483648; timestamp '2024-01-01 00:00:00'
     i % 7 <> 3 and d > 10; d > 100 or s = 'a' and not b; d < e is null; b = b is null; not d < e or b; i % 3 = -1; d * 1
-    1 * d; d - 1
+    1 * d; d - 1; d - -0.0D; d + (1D - 1D); (2D - 2D) + d; (1D - 1D) - d; -0.0D - d; d * (1D - 1D); (d is null) = b
 """
 CORPUS = [
     *(f"{a} {op} {b}" for op in ("=", "<>", "!=", "<", "<=", ">", ">=", "==") for a, b in COMPARED),
@@ -171,6 +171,46 @@ def test_the_corpus_means_the_same_in_polars_as_in_spark(comparison):
 def test_a_planted_difference_is_noticed(comparison, monkeypatch):
     monkeypatch.setitem(compile.__globals__, "_remainder", lambda value, divisor: value % divisor)
     assert comparison.differences(["i % 7"]) != []
+
+
+OPERATORS = ["=", "<>", "<", ">=", "and", "or", "+", "-", "*", "%"]
+TESTS = ["is null", "is not null", "in (1, 2)", "not in (true)", "between 0 and 1", "not between b and b", "is null is null"]
+
+
+def _without_brackets():
+    """Every two operators side by side, and every test beside an operator: what binds tighter is not said."""
+    atoms = ["d", "b", "i", "1"]
+    for first in OPERATORS:
+        for second in OPERATORS:
+            yield from (
+                f"{x} {first} {y} {second} {z}" for x, y, z in (("d", "d", "d"), ("b", "b", "b"), ("d", "e", "b"), ("i", "7", "1"))
+            )
+            yield f"not b {first} b {second} b"
+            yield f"- d {first} - e {second} - d"
+        for test in TESTS:
+            for x in atoms:
+                yield from (f"{x} {test} {first} b", f"b {first} {x} {test}", f"not {x} {test} {first} b", f"d {first} {x} {test}")
+
+
+def _is_read_here(sql: str) -> bool:
+    try:
+        return _tree(sql) is not None
+    except BadFlow:
+        return False
+
+
+def test_what_is_read_here_is_read_by_spark_and_means_the_same(comparison, spark):
+    """sqlglot takes more than Spark does, and binds some of it otherwise: none of that may be evaluated here."""
+    known = [sql for sql in dict.fromkeys(_without_brackets()) if _is_read_here(sql)]
+    assert len(known) > 200
+    refused = []
+    for sql in known:
+        try:
+            comparison.there.selectExpr(sql)
+        except Exception as error:
+            refused.append(f"{sql}: {str(error)[:80]}")
+    assert refused == []
+    assert [d for start in range(0, len(known), 80) for d in comparison.differences(known[start : start + 80])] == []
 
 
 numbers = st.sampled_from(["0", "1", "-1", "7", "100", "2147483648", "-2147483648", "0.9", "-0.5", "0.0", "1e3", "5L", "2.5D"])

@@ -61,7 +61,7 @@ def ingest(stream: "Callable[[SparkSession], DataFrame]", order: Intake, say: Ca
     stop, begun = threading.Event(), threading.Event()
     since = _ends(order)
     with stopped_by_signals(stop, say, "stopping", begun.is_set), _in_words():
-        spark = start_session("penstock ingest", order.master, order.conf, on_progress=say)
+        spark = start_session("penstock ingest", order.master, order.conf, on_progress=say, pinned=False)
         register(spark, order.home)
         frame = _streaming(stream(spark))
         say(f"ingesting into {order.topic} as {order.writer}" + ("" if order.once else "; Ctrl-C stops"))

@@ -15,6 +15,7 @@ from penstock.engine import archive, launch
 from penstock.engine.cluster import AUTHENTICATE, answering, is_local, with_secret
 from penstock.engine.executors import PACK, settings_of, ship
 from penstock.engine.java import Java, find_java
+from penstock.engine.meaning import pin, refuse_other_meaning
 from penstock.engine.scratch import remove_scratch, scratch
 from penstock.engine.settings import environment_for, for_command_line, local_master, settings
 from penstock.errors import EngineError, PenstockError
@@ -35,21 +36,28 @@ def start_session(
     *,
     buckets: int = 2,
     on_progress: Progress = lambda line: None,
+    pinned: bool = True,
 ) -> "SparkSession":
     """A session of its own (SQL settings, temporary views) on this process's Spark, which is started if there is none yet.
 
-    master: as for Spark; None is local[cores]. conf: any Spark settings; they win over ours. buckets: how many parts keyed
-    state has. on_progress is told, in a few words, what is being waited for. Raises NoJava, or EngineError if Spark does
-    not start."""
+    master: as for Spark; None is local[cores]. conf: any Spark settings; they win over ours, but for those that change what
+    expressions mean, which are refused; not pinned: these too may be the user's. buckets: how many parts keyed state has.
+    on_progress is told, in a few words, what is being waited for. Raises NoJava, or EngineError if Spark does not start."""
+    if pinned:
+        refuse_other_meaning(conf)
     wanted = _started(app, master, conf, buckets, on_progress)
     _quieten()
-    return _session(wanted)
+    session = _session(wanted)
+    if pinned:
+        pin(session)
+    return session
 
 
 def start_context(
     app: str, master: str | None = None, conf: Mapping[str, str] = NOTHING, *, on_progress: Progress = lambda line: None
 ) -> "SparkContext":
     """This process's Spark without a session: enough for tasks, and ready a second or two sooner."""
+    refuse_other_meaning(conf)
     _started(app, master, conf, 2, on_progress)
     return _context_class()._active_spark_context
 
