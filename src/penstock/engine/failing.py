@@ -18,6 +18,7 @@ from penstock.log.codec import encode_json
 
 _ALONE = 8  # rows: where so few fail together, each is tried by itself
 _SHOWN = 500  # characters of a row in an error
+_LONGEST = 1 << 17  # characters of a row in a letter, and of its cause: the topic takes records of 1 MB
 _RETRACTED = [int(Op.UPDATE_BEFORE), int(Op.DELETE)]
 
 
@@ -106,12 +107,12 @@ def dead_letters(step: str, failed: pa.Table, failures: Sequence[Failure]) -> pa
     marked = pc.if_else(pc.less_equal(marks, NEVER), pa.scalar(None, pa.int64()), marks).cast(TIMESTAMP)
     columns = [
         [step] * n,
-        [f.cause for f in failures],
+        [shortened(f.cause) for f in failures],
         *([getattr(r, a, None) for r in records] for a in ("topic", "partition", "offset")),
         times.cast(TIMESTAMP),
         marked,
-        _as_json(failed),
-        [f.expression for f in failures],
+        [shortened(text) for text in _as_json(failed)],
+        [shortened(f.expression) for f in failures],
     ]
     table = pa.table([_column(c, f.type) for c, f in zip(columns, dead_schema(), strict=True)], schema=dead_schema().arrow)
     table = table.append_column(TIME, times).append_column(WATERMARK, pa.array([NEVER] * n, pa.int64()))
@@ -119,11 +120,15 @@ def dead_letters(step: str, failed: pa.Table, failures: Sequence[Failure]) -> pa
     return table.append_column(POSITION, pa.array(positions, pa.binary())).append_column(ADDRESS, order)
 
 
+def shortened(text: str, most: int = _LONGEST) -> str:
+    """The beginning of a text; a letter that is too long for its topic would stop the flow after all."""
+    return text if len(text) <= most else f"{text[:most]}…"
+
+
 def sample(row: pa.Table, failure: Failure) -> Sample:
     """A failed row, which is a table of one, for people."""
     where = f"{position_text(row.column(POSITION)[0].as_py())}: " if POSITION in row.column_names else ""
-    text = _as_json(row)[0]
-    return Sample(failure.expression, failure.cause, where + (text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"))
+    return Sample(failure.expression, shortened(failure.cause, _SHOWN), where + shortened(_as_json(row)[0], _SHOWN))
 
 
 def stopped(flow: str, step: Step, failed: Sample, why: str | None = None, hint: str | None = None) -> FailedRow:

@@ -30,6 +30,7 @@ from penstock.engine.failing import (
     isolated,
     new_ones,
     sample,
+    shortened,
     stopped,
     without,
 )
@@ -323,10 +324,10 @@ def _letters(span: Range, topic: str, dead: list[Dead]) -> pa.Table:
     where = [Position(topic, span.partition, d.offset) for d in dead]
     columns = [
         [span.step] * n,
-        [d.reason for d in dead],
+        [shortened(d.reason) for d in dead],
         *([getattr(w, a) for w in where] for a in ("topic", "partition", "offset")),
     ]
-    columns += [[None] * n, [None] * n, [d.value.decode("utf-8", "backslashreplace") for d in dead], [None] * n]
+    columns += [[None] * n, [None] * n, [shortened(d.value.decode("utf-8", "backslashreplace")) for d in dead], [None] * n]
     table = pa.table([pa.array(c, f.type) for c, f in zip(columns, dead_schema(), strict=True)], schema=dead_schema().arrow)
     order = addresses(span.partition, np.array([d.offset for d in dead], np.int64))
     return _system(table, [d.appended for d in dead], [w.encode() for w in where], order)
