@@ -18,7 +18,7 @@ from penstock.log.codec import encode_json
 
 _ALONE = 8  # rows: where so few fail together, each is tried by itself
 _SHOWN = 500  # characters of a row in an error
-_LONGEST = 1 << 17  # characters of a row in a letter, and of its cause: the topic takes records of 1 MB
+_LONGEST, _LONGEST_CAUSE = 1 << 17, 10_000  # characters of a row in a letter, and of its cause: its topic takes records of 1 MB
 _RETRACTED = [int(Op.UPDATE_BEFORE), int(Op.DELETE)]
 
 
@@ -107,12 +107,12 @@ def dead_letters(step: str, failed: pa.Table, failures: Sequence[Failure]) -> pa
     marked = pc.if_else(pc.less_equal(marks, NEVER), pa.scalar(None, pa.int64()), marks).cast(TIMESTAMP)
     columns = [
         [step] * n,
-        [shortened(f.cause) for f in failures],
+        [shortened(f.cause, _LONGEST_CAUSE) for f in failures],
         *([getattr(r, a, None) for r in records] for a in ("topic", "partition", "offset")),
         times.cast(TIMESTAMP),
         marked,
         [shortened(text) for text in _as_json(failed)],
-        [shortened(f.expression) for f in failures],
+        [shortened(f.expression, _LONGEST_CAUSE) for f in failures],
     ]
     table = pa.table([_column(c, f.type) for c, f in zip(columns, dead_schema(), strict=True)], schema=dead_schema().arrow)
     table = table.append_column(TIME, times).append_column(WATERMARK, pa.array([NEVER] * n, pa.int64()))

@@ -9,9 +9,11 @@ import pyarrow.compute as pc
 import pytest
 
 from penstock import Flow, FlowTest, Sliding, Tumbling, agg
-from penstock.engine.progress import balance
+from penstock.engine.program import late_schema
+from penstock.engine.progress import Tally, balance
 from penstock.errors import BadFlow, FailedRow
 from penstock.flow.plan import OnError
+from penstock.log.port import TopicSpec
 
 Start = Callable[..., FlowTest]
 ORDERS = "user string, amount long, at timestamp"
@@ -270,3 +272,72 @@ def test_an_unknown_on_error_is_refused_where_it_stands(verb: str) -> None:
     }
     with pytest.raises(BadFlow, match="on_error='ignore' is not known"):
         calls[verb]()
+
+
+def test_the_dead_topic_of_an_earlier_version_gains_the_column_of_the_expression(flow_test: Start) -> None:
+    t = flow_test(mapped())
+    t.log.create(TopicSpec("shop.dead", 1, late_schema(), writer="shop"))
+    t.send("orders", order("a", 0))
+    t.end()
+    assert [(row["offset"], row["expression"]) for row in t.rows("dead")] == [(0, "shares")]
+
+
+@pytest.mark.parametrize("text", ["x" * 900_000, "ä" * 400_000, '"' * 500_000])
+def test_a_row_that_is_too_long_for_a_letter_is_cut_and_stops_nobody(text: str, flow_test: Start) -> None:
+    t = flow_test(mapped())
+    t.send("orders", order(text, 0), order("b", 5, 1))
+    t.end()
+    assert [row["share"] for row in t.rows("shares")] == [20]
+    (letter,) = t.rows("dead")
+    assert letter["offset"] == 0
+    assert letter["row"].endswith("…")
+
+
+def test_a_record_that_cannot_be_read_and_is_long_stops_nobody(flow_test: Start) -> None:
+    t = flow_test(mapped())
+    t.topic("orders", schema=None, time=None)
+    t.log.topic("orders").append(0, pa.record_batch({"value": pa.array([b"\xff" * 1_000_000], pa.binary())}))
+    t.end()
+    assert [row["offset"] for row in t.rows("dead")] == [0]
+
+
+def test_a_condition_of_a_join_that_could_fail_is_refused_so_no_pair_ever_does() -> None:
+    flow = Flow("shop")
+    orders = flow.stream("orders", ORDERS, time="at", lateness="10 seconds")
+    others = flow.stream("others", "user string, paid long, at timestamp", time="at", lateness="10 seconds")
+    orders.join(others, on="user", within="1 minute", where="amount / paid > 1", name="pairs").view("pairs")
+    with pytest.raises(BadFlow, match="only Spark SQL can evaluate it"):
+        flow.test()
+
+
+def test_dead_rows_stand_in_the_closing_line_with_where_to_look(flow_test: Start) -> None:
+    t = flow_test(mapped())
+    tally = Tally(t.driver)
+    t.send("orders", order("a", 0), order("b", 5, 1))
+    t.end()
+    assert " · 1 dead (penstock dead list shop) · " in tally.closing()
+
+
+def test_a_row_behind_a_union_is_found_by_its_record(flow_test: Start) -> None:
+    flow = Flow("shop")
+    orders = flow.stream("orders", ORDERS, time="at")
+    both = orders.where("amount < 5", name="small").union(orders.where("amount >= 5", name="large"), name="both")
+    both.map_arrow(shares, "user string, share long", name="shares").view("shares")
+    t = flow_test(flow)
+    t.send("orders", order("a", 9), order("b", 0, 1))
+    t.end()
+    assert [(row["topic"], row["offset"]) for row in t.rows("dead")] == [("orders", 1)]
+
+
+def test_a_result_that_fails_behind_a_window_is_dead_without_a_record(flow_test: Start) -> None:
+    flow = Flow("shop")
+    orders = flow.stream("orders", ORDERS, time="at", lateness="10 seconds")
+    totals = orders.window(Tumbling("1 minute"), by="user").agg(amount=agg.sum("amount"), name="totals")
+    totals.map_arrow(shares, "user string, share long", name="shares").view("shares")
+    t = flow_test(flow)
+    t.send("orders", order("a", 4), order("b", 0, 1))
+    t.end()
+    assert [row["share"] for row in t.rows("shares")] == [25]
+    (letter,) = t.rows("dead")
+    assert (letter["topic"], letter["offset"]) == (None, None)
+    assert orjson.loads(letter["row"])["user"] == "b"
