@@ -205,7 +205,7 @@ def test_every_placement_sets_the_same_rows_aside(where: str, tmp_path: Path, sp
     assert len(letters) == len({row["offset"] for row in letters})
 
 
-CASES = 6
+CASES = 2
 
 
 @pytest.mark.parametrize("seed", range(CASES))
