@@ -208,6 +208,19 @@ def test_flows_in_one_process_may_read_each_others_topics(tmp_path: Path, spark:
     assert second.rows > 0
     serve([shop(), report()], Order("drain", home=tmp_path), Silent())
     check(tmp_path, given)
+    told = Told()
+    serve([shop()], Order("catch_up", home=tmp_path), told)
+    assert any("was ended by --drain" in line and "penstock flow reopen shop" in line for line in told.lines)
+
+
+class Told(Silent):
+    """Remembers what was said."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def say(self, text: str) -> None:
+        self.lines.append(text)
 
 
 def counting(place: Path) -> Callable[[pa.Table], pa.Table]:

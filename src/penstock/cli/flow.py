@@ -99,6 +99,41 @@ def reset(name: str, keep_topics: bool, force: bool, yes: bool, output: str | No
 
 @flow.command()
 @click.argument("name")
+@click.option("--force", is_flag=True, help="Even if it writes topics, in which the end stays for those who judge by time.")
+@_YES
+@_OUTPUT
+def reopen(name: str, force: bool, yes: bool, output: str | None) -> None:
+    """Let the flow NAME go on after --drain. Shows from when on its rows would be on time; --yes decides it.
+
+    A drain gives every open window as final. That stays, and so the flow goes on at a time behind all of them: rows before it are
+    late as before, rows from it on are judged as if a mark of that time stood where the end was. Rows that were read in between
+    stay late. In the topics that the flow writes the end stays for ever: refused where there are any, unless --force.
+
+    \b
+    penstock flow reopen shop
+    penstock flow reopen shop --yes
+    """
+    from penstock.core.time import text
+    from penstock.engine.flows.reopening import carry_out, plan
+
+    home, log = _home(), _log()
+    found = plan(home, log, name)
+    epoch = carry_out(home, log, name, force).epoch if yes else None
+    line = {"flow": name, "on_time_from": text(found.time), "because_of": found.step, "epoch": epoch}
+    line |= {
+        "inputs_still_ended": ", ".join(found.ended) or None,
+        "topics_still_ended": ", ".join(t.name for t in found.promised) or None,
+    }
+    _print([line], output)
+    for thing in found.promised:
+        told = f"{', '.join(thing.readers)} may have taken it" if thing.readers else "nobody has read it yet"
+        click.echo(safe(f"topic {thing.name} says that nothing more comes, and that stays: {told}"), err=True)
+    rule = f"rows from {text(found.time)} on are on time, rows before it stay late"
+    click.echo(safe(f"flow {name} goes on: {rule}" if yes else f"nothing changed; with --yes {rule}"), err=True)
+
+
+@flow.command()
+@click.argument("name")
 @click.option("--topics", is_flag=True, help="The topics it writes for others, too.")
 @_FORCE
 @_YES

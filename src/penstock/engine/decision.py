@@ -76,6 +76,7 @@ class EngineMark(NamedTuple):
     offset: int
     time: int
     step: str = ""  # the enrich whose answers left it: it counts for that step alone; "": for whoever judges the rows behind it
+    lifts: bool = False  # an end of input before it counts no longer, from here on
 
 
 @dataclass(frozen=True)
@@ -97,6 +98,8 @@ class Decision:
     rows: int = 0  # read in this epoch
     answered: Mapping[str, int] = field(default_factory=dict)  # step -> the mark that its answers have left on its table
     accounts: Mapping[str, Mapping[str, int]] = field(default_factory=dict)  # source -> what its offsets held, since that is kept
+    horizon: Mapping[str, Any] = field(default_factory=dict)  # of inputs that were ended: from when on the flow could go on
+    kind: str = "epoch"  # or "reopen": no rows, and the end of its inputs is lifted
 
     def files(self) -> set[str]:
         return {r.file for r in self.state} | {s.file for s in self.staged}

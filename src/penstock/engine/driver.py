@@ -9,11 +9,12 @@ from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-from penstock.core.time import FIRST, Clock, SystemClock, moment
+from penstock.core.time import FIRST, FOREVER, Clock, SystemClock, moment
 from penstock.engine.decision import Decision, Decisions
 from penstock.engine.delivery import Deliverer, Sweeper, Target
 from penstock.engine.describe import describe, holders
 from penstock.engine.epoch import Fail, Setting, Timing, nothing, run_epoch
+from penstock.engine.horizon import horizon
 from penstock.engine.opening import Opened, Wish, open_epoch
 from penstock.engine.placement import InProcess, Placement
 from penstock.engine.program import Program, lower
@@ -138,7 +139,17 @@ class Driver:
         sources = {name: spec.topic for name, spec in self.program.sources.items() if not spec.static}
         outputs = [{"kind": out.kind, "name": out.name} for out in self.plan.outputs]
         known = {"steps": describe(self.plan), "holders": holders(self.plan), "names": [step.name for step in self.plan.steps]}
-        return known | {"sources": sources, "outputs": outputs, "log": where(self.means.log)}
+        return known | {"sources": sources, "outputs": outputs, "log": where(self.means.log)} | self._horizon()
+
+    def _horizon(self) -> dict[str, Any]:
+        """From when on the flow could go on, where a version has ended its input that did not note it."""
+        last = self.decisions.last()
+        if last is None or last.horizon or not any(s.used >= FOREVER for s in last.sources.values()):
+            return {}
+        try:
+            return {"horizon": horizon(self.program, self.means.log, last.sources, None)}
+        except (KeyError, NotFound):  # the flow was changed, or an input is gone: both are told soon
+            return {}
 
     def _take(self) -> None:
         self._lock = taken(self.decisions)

@@ -4,10 +4,13 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
+from penstock.core.time import NEVER
 from penstock.engine.answering import after_answers, marks_on_tables
 from penstock.engine.decision import Decision, Decisions, RunRef
 from penstock.engine.failing_share import FailingShare
+from penstock.engine.horizon import horizon
 from penstock.engine.opening import Opened, learned, spread
 from penstock.engine.placement import Carried, InProcess, Job, Placement
 from penstock.engine.program import Program
@@ -167,6 +170,7 @@ def _decision(setting: Setting, opened: Opened, last: Decision | None, state: tu
         rows=sum(result.fates[source]["in"] for source in setting.program.sources if source in result.fates),
         answered=answered,
         accounts={source: dict(counts) for source, counts in accounts.items()},
+        horizon=_horizon(setting, opened, last, result),
     )
 
 
@@ -181,6 +185,15 @@ def _check_accounts(opened: Opened, result: Result) -> None:
                 f"accounted for are {account[OFFSETS]}, {account[ROWS]} of them rows; {rows} rows came in",
                 hint="the epoch is run again",
             )
+
+
+def _horizon(setting: Setting, opened: Opened, last: Decision | None, result: Result) -> Mapping[str, Any]:
+    """Where the input ends: from when on the flow could go on all the same. It is noted now, as long as it is known."""
+    noted = horizon(setting.program, setting.log, opened.sources, last) if opened.ends else last.horizon if last else {}
+    if not noted:
+        return noted
+    answered = {step: max(mark, result.answered.get(step, NEVER)) for step, mark in noted["answered"].items()}
+    return {**noted, "answered": answered}
 
 
 def _ranges(opened: Opened) -> dict[str, dict[int, tuple[int, int]]]:

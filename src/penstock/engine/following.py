@@ -100,12 +100,19 @@ def _producers_marks(topic: Topic, spec: SourceSpec, partition: int, start: int,
 
 
 def _apart(spec: SourceSpec, known: Times, offsets: Times, frames: list[tuple[int, int]], mine: list[EngineMark]) -> Moved:
-    ended = [(m.offset, m.time) for m in mine if m.time >= FOREVER]
-    ours = standing([(m.offset, m.time) for m in mine if m.time < FOREVER], offsets)
-    marked = np.maximum(standing(frames, offsets), standing(ended, offsets))
+    ours = standing([(m.offset, m.time) for m in mine if m.time < FOREVER and not m.lifts], offsets)
+    marked = np.maximum(standing(frames, offsets), _ended(mine, offsets))
     if spec.lateness is None or spec.delay is not None:  # then our marks follow the clock
         return Moved(np.maximum(marked, ours), known, ours)
     return Moved(marked, np.maximum(known, np.where(ours > NEVER, ours + spec.lateness, NEVER)), ours)
+
+
+def _ended(mine: list[EngineMark], offsets: Times) -> Times:
+    """Where the end of input stands: +∞, until it was lifted to a time."""
+    out = np.full(len(offsets), NEVER)
+    for mark in sorted((m for m in mine if m.time >= FOREVER or m.lifts), key=lambda m: (m.offset, m.lifts)):
+        out[offsets >= mark.offset] = mark.time
+    return out
 
 
 def standing(marks: Iterable[tuple[int, int]], offsets: Times) -> Times:

@@ -47,6 +47,7 @@ class Opened:
     frames: Mapping[tuple[str, int], Sequence[Frame]]
     answered: Mapping[str, int] = field(default_factory=dict)  # step -> the mark that stands on its table before this epoch
     gone: Mapping[str, int] = field(default_factory=dict)  # source -> offsets that were removed before they were read
+    ends: bool = False  # it puts an end to inputs
 
     @property
     def rows(self) -> int:
@@ -121,6 +122,7 @@ def open_epoch(program: Program, log: Log, last: Decision | None, clock: int, wi
         frames={(p.spec.step, p.number): p.frames for p in partitions},
         answered=_answered(program, last, wish),
         gone={name: offsets for name, offsets in gone.items() if offsets},
+        ends=any(mark.time >= FOREVER for mark in marks),
     )
 
 

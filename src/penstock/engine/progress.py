@@ -8,6 +8,7 @@ import numpy as np
 from penstock.core.time import FOREVER, NEVER, moment
 from penstock.engine.decision import Decision
 from penstock.engine.driver import Driver, Report
+from penstock.engine.flows.ending import drained
 from penstock.flow.plan import Plan, Window
 from penstock.kernels.fixed import layout_of
 from penstock.kernels.windows import OPEN
@@ -55,9 +56,12 @@ class Tally:
     seconds: float = 0.0
     before: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
+    ended: bool = False  # the input had been ended before this run
+
     def __post_init__(self) -> None:
         if self.driver.last:
             self.before = self.driver.last.fates
+            self.ended = drained(self.driver.decisions, self.driver.last)
 
     def add(self, report: Report) -> None:
         self.rows += report.rows
@@ -93,6 +97,8 @@ class Tally:
         gone = count(last.fates, GONE) - count(self.before, GONE)
         if gone:
             parts.insert(1, f"{gone:,} offsets were gone (penstock fates)")
+        if self.ended and self.driver.streams:
+            parts.append(f"its input was ended by --drain: new rows are late (penstock flow reopen {self.driver.plan.flow})")
         keys, cached, calls = (count(last.fates, fate) - count(self.before, fate) for fate in LOOKED_UP[:3])
         if keys:
             parts.append(f"{keys:,} keys looked up in {calls:,} call{'s' if calls != 1 else ''}, {cached:,} from cache")

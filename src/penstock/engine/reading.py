@@ -9,12 +9,13 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from penstock.core.change import ADDRESS, APPENDED, OP, POSITION, TIME
 from penstock.core.change import WATERMARK as W
 from penstock.core.position import database_positions, source_positions
 from penstock.core.schema import TIMESTAMP
-from penstock.core.time import FIRST, LAST, NEVER
+from penstock.core.time import FIRST, FOREVER, LAST, NEVER
 from penstock.engine.clocks import DeviceClocks, times_of
 from penstock.engine.source import SourceSpec
 from penstock.engine.versions import versions_of
@@ -281,7 +282,8 @@ def _logical(spec: SourceSpec, rows: _Rows, stored: pa.Table, stamps: Times, par
         columns[POSITION] = stored.column(ORIGIN)
         columns[ADDRESS] = addresses(partition, rows.offsets)
         if not spec.versions:
-            columns[W] = stored.column(WATERMARK).fill_null(NEVER)
+            own = stored.column(WATERMARK).fill_null(NEVER)
+            columns[W] = pc.if_else(pa.array(stamps >= FOREVER), FOREVER, own)  # behind an end derived rows are late, too
     elif rows.places is not None:
         own = source_positions(spec.topic, partition, rows.offsets)
         columns[POSITION] = pa.chunked_array([database_positions(rows.places, own)])

@@ -90,12 +90,12 @@ def _bring_together(storage: Storage, epoch: int) -> None:
 
 
 def telling(marks: Iterable[EngineMark]) -> list[EngineMark]:
-    """The marks that are greater than all before them in their partition, for whom they count."""
+    """The marks that are greater than all before them in their partition, for whom they count; and those that lift an end."""
     kept: dict[tuple[str, int, str], EngineMark] = {}
     out = []
-    for mark in sorted(marks, key=lambda m: (m.offset, -m.time)):
+    for mark in sorted(marks, key=lambda m: (m.offset, -m.time)):  # an end before what lifts it
         before = kept.get((mark.source, mark.partition, mark.step))
-        if before is None or mark.time > before.time:
+        if before is None or mark.time > before.time or mark.lifts:
             kept[mark.source, mark.partition, mark.step] = mark
             out.append(mark)
     return out

@@ -14,6 +14,7 @@ from penstock.engine import loop
 from penstock.engine.cluster import on_this_machine
 from penstock.engine.decision import Decisions
 from penstock.engine.driver import Driver, Report, taken
+from penstock.engine.flows.ending import drained, in_words
 from penstock.engine.progress import Tally
 from penstock.engine.runtime import Runtime, log_of
 from penstock.engine.signals import stopped_by_signals
@@ -91,6 +92,8 @@ def serve(graphs: Sequence[FlowGraph], order: Order, show: Show | None = None) -
             for driver in drivers:
                 loop.start(driver, stop, Told(show.say, show.wait))
                 started.append(driver)
+                if drained(driver.decisions, driver.last):
+                    show.say(in_words(driver.plan.flow))
             begun.set()
             with tidied(runtime.log, show.say) if order.mode == "run" else nullcontext():
                 return _go(drivers, order, every, stop, show)

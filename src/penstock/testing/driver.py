@@ -23,7 +23,9 @@ from penstock.core.position import Position
 from penstock.core.schema import Schema
 from penstock.core.time import FOREVER, duration, instant, micros, moment
 from penstock.engine.assemble import letter_topic, targets
+from penstock.engine.decision import Decisions
 from penstock.engine.driver import Driver, Means, Report
+from penstock.engine.flows.reopening import reopen
 from penstock.engine.lookups import forget
 from penstock.engine.loop import ends
 from penstock.engine.opening import Cut, Wish
@@ -202,6 +204,14 @@ class FlowTest:
         _ = self.driver
 
     # what can be seen
+
+    def reopen(self) -> None:
+        """After `end`: lets the flow go on behind all that the end has closed, as `penstock flow reopen` does."""
+        storage = self.driver.means.storage
+        self.driver.release()
+        self._driver = None
+        reopen(Decisions(storage, self.flow.name))
+        self.restart()
 
     def rows(self, name: str) -> list[dict[str, Any]]:
         """The rows of a view, or of a topic that the flow writes (also "late" and "dead"), as dicts. A topic's deletes are its key

@@ -1,13 +1,17 @@
 """penstock flow, as a user calls it."""
 
+import zlib
+from dataclasses import asdict
 from pathlib import Path
 
+import orjson
 import pytest
 
+from penstock import Flow, Tumbling, agg
 from penstock.engine.driver import taken
 from penstock.engine.inspect import decisions_of
 from unit.cli.calling import calls_of
-from unit.engine.homes import Home
+from unit.engine.homes import ORDERS, Home
 from unit.engine.test_flow_removing import ROWS, Crash, crash_at, remove, shop
 
 flow = calls_of("flow")
@@ -105,3 +109,60 @@ def test_a_table_shows_it_to_people(home: Home) -> None:
     assert "orders" in shown
     assert flow("list", "--output", "table").code == 0
     assert flow("reset", "shop", "--output", "table").code == 0
+
+
+def test_a_drained_flow_goes_on_when_it_is_reopened(home: Home) -> None:
+    flow_ = counted()
+    home.run(flow_, drain=True)
+    asked = flow("reopen", "counts")
+    assert asked.rows[0]["on_time_from"] == "2024-01-15T10:25:00Z"
+    assert asked.rows[0]["because_of"] == "sales"
+    assert "nothing changed" in asked.err
+    assert flow("list").rows[0]["state"] == "ended"
+    assert flow("reopen", "counts", "--yes").code == 0
+    assert flow("list").rows[0]["state"] == "stopped"
+    home.send("orders", {"id": 50, "amount": 1, "at": "2024-01-15T10:24:00"}, {"id": 51, "amount": 1, "at": "2024-01-15T10:26:00"})
+    before = home.rows("sales")
+    home.run(counted(), drain=True)
+    [new] = [row for row in home.rows("sales") if row not in before]
+    assert (new["n"], new["window_start"].minute, len(home.rows("sales"))) == (1, 25, len(before) + 1)
+    assert flow("reopen", "nobody").code == 3
+
+
+def test_a_flow_whose_topics_hold_the_end_is_reopened_only_if_one_insists(home: Home) -> None:
+    home.run(shop(), drain=True)
+    refused = flow("reopen", "shop", "--yes")
+    assert refused.code == 1
+    assert "topic big: nobody has read it yet" in refused.err
+    assert "penstock flow reset shop" in refused.err
+    assert flow("reopen", "shop", "--yes", "--force").code == 0
+
+
+def test_a_flow_that_was_not_ended_is_not_reopened(home: Home) -> None:
+    home.run(counted())
+    refused = flow("reopen", "counts")
+    assert refused.code == 2
+    assert "was not ended" in refused.err
+
+
+def test_a_flow_that_an_older_version_has_ended_is_reopened_once_it_was_run(home: Home) -> None:
+    home.run(counted(), drain=True)
+    epochs = home.path / "flows" / "counts" / "epochs"
+    for path in epochs.iterdir():  # as 0.1.0 has written them
+        found = decisions_of(home.path, "counts").read(int(path.name))
+        raw = asdict(found)
+        del raw["horizon"], raw["kind"]
+        raw["marks"] = [list(mark)[:5] for mark in found.marks]
+        body = orjson.dumps(raw, default=list, option=orjson.OPT_NON_STR_KEYS | orjson.OPT_SORT_KEYS)
+        path.write_bytes(b"penstock decision 1 %08x\n" % zlib.crc32(body) + body + b"\n")
+    refused = flow("reopen", "counts")
+    assert (refused.code, "run it once" in refused.err) == (1, True)
+    home.run(counted())
+    assert flow("reopen", "counts", "--yes").rows[0]["on_time_from"] == "2024-01-15T10:25:00Z"
+
+
+def counted() -> Flow:
+    made = Flow("counts")
+    orders = made.stream("orders", ORDERS, time="at", lateness="1 minute")
+    orders.window(Tumbling("5 minutes"), by="amount").agg(n=agg.count(), name="sales").view("sales")
+    return made

@@ -78,8 +78,9 @@ def test_the_closing_line_counts_this_run_alone(flow_test: Start) -> None:
 def test_after_the_end_nothing_holds_it_back(flow_test: Start) -> None:
     t = flow_test(shop())
     t.send("orders", order("05:00"))
+    tally = Tally(t.driver)
     t.end()
-    assert Tally(t.driver).closing().endswith("watermark +∞ (ended)")
+    assert tally.closing().endswith("watermark +∞ (ended)")
 
 
 def test_before_anything_came_in_it_says_so(flow_test: Start) -> None:
@@ -237,3 +238,16 @@ def test_a_flow_of_tables_alone_says_that_it_has_no_watermark(flow_test: Start) 
     tally, line = tallied(t)
     assert "tables alone, which have no watermark" in line
     assert "tables alone, which have no watermark" in tally.closing()
+
+
+def test_a_run_over_an_ended_input_says_so_and_how_to_go_on(flow_test: Start) -> None:
+    t = flow_test(shop())
+    t.send("orders", order("05:00"))
+    before = Tally(t.driver)
+    t.end()
+    assert "ended by --drain" not in before.closing()  # this run has ended it itself
+    t.send("orders", order("06:00"))
+    tally, _ = tallied(t)
+    assert "its input was ended by --drain: new rows are late (penstock flow reopen shop)" in tally.closing()
+    t.reopen()
+    assert "ended by --drain" not in Tally(t.driver).closing()

@@ -21,6 +21,6 @@ def drained(decisions: Decisions, last: Decision | None) -> bool:
 def in_words(flow: str) -> str:
     """For whoever runs a flow whose input was ended."""
     return (
-        f"the input of flow {flow} was ended by --drain: rows that come now are late. "
+        f"the input of flow {flow} was ended by --drain: steps that judge by time call late whatever comes now. "
         f"penstock flow reopen {flow} lets it go on, penstock flow reset {flow} starts it over"
     )

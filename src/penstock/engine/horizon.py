@@ -1,0 +1,114 @@
+"""From when on a flow could go on whose input was ended: the first time at which nothing is touched that the end has closed.
+
+A mark of +∞ closes all that is open. So does a mark of R, if R lies behind every window, session, interval and pair that a row read
+so far can be in. From R on, a flow behind a mark of +∞ and one behind a mark of R cannot be told apart: that is why a flow can be
+reopened at R, and why not earlier (docs/adr/0010-reopening.md).
+"""
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+
+import numpy as np
+
+from penstock.core.time import FOREVER, NEVER, micros
+from penstock.engine.decision import Decision, SourceState
+from penstock.engine.program import Program
+from penstock.engine.source import SourceSpec, topic_of
+from penstock.flow.plan import Count, Enrich, Join, Last, LateRows, Running, Session, Sliding, Step, Window
+from penstock.kernels.fixed import layout_of
+from penstock.log.port import End, Log
+
+
+def horizon(program: Program, log: Log, sources: Mapping[str, SourceState], before: Decision | None) -> dict[str, Any]:
+    """What a decision notes beside the end of its inputs: the time R, the step that says so, and what holds from then on.
+    sources: as the epoch has read them; before: the decision before the end."""
+    ends = {name: topic_of(spec, log).ends() for name, spec in program.sources.items() if sources[name].topic_id}
+    times = {name: _newest(spec, sources[name], ends.get(name, {})) for name, spec in program.sources.items()}
+    at, step = _closed(program, times)
+    used = [before.sources[name].used for name in program.sources if before and before.sources[name].used < FOREVER]
+    at = max([at, *used])
+    lifted = {name: _lifted(program.sources[name], ends.get(name, {}), before, at) for name in program.sources}
+    frontiers = program.frontiers({name: min(parts.values(), default=at) for name, parts in lifted.items()})
+    answered = {name: before.answered.get(name, NEVER) if before else NEVER for name in program.answering}
+    return {"time": at, "step": step, "partitions": lifted, "frontiers": frontiers, "answered": answered}
+
+
+def _newest(spec: SourceSpec, source: SourceState, ends: Mapping[int, End]) -> int:
+    """The greatest time of the rows that were read, or more."""
+    read = [p.time for p in source.partitions.values()]
+    if spec.static:
+        return NEVER
+    if spec.append or (spec.versions is not None and spec.time is None):
+        return max([NEVER, *read, *(end.appended for end in ends.values())])
+    if spec.headers:
+        return max([NEVER, *(end.time for end in ends.values())])
+    known = max([NEVER, *read])
+    return known if known > NEVER else max([NEVER, *(max(end.time, end.appended) for end in ends.values())])
+
+
+def _lifted(spec: SourceSpec, ends: Mapping[int, End], before: Decision | None, at: int) -> dict[str, int]:
+    """The watermark of each partition, by its number, once the end is lifted: one that its writer has ended stays so."""
+    known = before.sources[spec.step].partitions if before else {}
+    own = {n: end.mark if spec.headers or n not in known else known[n].watermark for n, end in ends.items()}
+    return {str(n): FOREVER if mark >= FOREVER else at for n, mark in own.items()}
+
+
+def _closed(program: Program, times: Mapping[str, int]) -> tuple[int, str | None]:
+    """The least mark on the sources that closes everything, and the step that needs it."""
+    shifts = program.frontiers(dict.fromkeys(program.sources, 0))  # how far F out lies behind the sources
+    reach: dict[str, int] = {}
+    most: tuple[int, str | None] = (NEVER, None)
+    for step in program.plan.steps:
+        closed, reach[step.name] = _reach(program, step, reach, times)
+        if closed > NEVER:
+            most = max(most, (closed - min(0, *(shifts[i] for i in step.inputs)), step.name), key=lambda found: found[0])
+    return most if most[1] else (max([NEVER, *times.values()]), None)
+
+
+def _reach(program: Program, step: Step, reach: Mapping[str, int], times: Mapping[str, int]) -> tuple[int, int]:
+    """Which F closes all of a step, NEVER if there is nothing to close; and the greatest time of the rows it gives."""
+    if step.name in times:
+        return NEVER, times[step.name]
+    inputs = [reach[i] for i in step.inputs]
+    if isinstance(step.definition, LateRows):
+        return NEVER, reach[program.plan.step(step.inputs[0]).inputs[step.definition.port]]
+    newest = max(inputs)
+    if newest <= NEVER:
+        return NEVER, NEVER
+    span = _span(step.definition, inputs)
+    if span is None:
+        return NEVER, newest
+    return span, (span - 1 if isinstance(step.definition, Window | Session) else inputs[0] if len(inputs) == 1 else newest)
+
+
+def _span(definition: object, inputs: list[int]) -> int | None:
+    """The least F behind which no row that came in can be met, or looked back upon, by one still to come."""
+    newest = max(inputs)
+    match definition:
+        case Window():
+            _, starts = layout_of(definition.layout).windows(np.array([newest], np.int64))
+            ends = layout_of(definition.layout).ends(starts)
+            return max([newest + 1, *map(int, ends)]) + micros(definition.allowed)
+        case Session():
+            return newest + micros(definition.gap) + micros(definition.allowed)
+        case Sliding() | Last():
+            return newest + micros(definition.size) + 1
+        case Count():
+            return newest + 1
+        case Running():
+            return newest + micros(definition.keep) + 1 if definition.keep is not None else None
+        case Join():
+            return newest + max(abs(micros(definition.lo)), abs(micros(definition.hi))) + 1
+        case Enrich():
+            return _answered(definition, *inputs)
+    return None
+
+
+def _answered(definition: Enrich, stream: int, table: int) -> int | None:
+    """Rows that wait, or are answered again; and the older versions of a table, which rows within `history` look for."""
+    zero = timedelta()
+    held = stream + micros((definition.wait or zero) + definition.allowed) + 1 if definition.wait or definition.correct else NEVER
+    old = table + micros(definition.history) if definition.history is not None and table > NEVER else NEVER
+    found = max(held, old if definition.as_of == "event" else NEVER)
+    return found if found > NEVER else None

@@ -1,0 +1,161 @@
+"""A flow that was drained and reopened: what it gives is what it had given behind a mark of that time instead of the end."""
+
+import random
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock import Flow, FlowTest, Hopping, Session, Sliding, Tumbling, agg
+from penstock.core.time import moment
+from penstock.engine.decision import Decisions
+from penstock.engine.flows.reopening import reopen
+from penstock.errors import BadInput
+from unit.engine.homes import ORDERS, Home
+
+START = datetime(2024, 1, 15, 10, tzinfo=UTC)
+EVENTS = "k long, v long, at timestamp"
+Build = Callable[[Flow, Any, Any], Any]
+
+
+def flow_of(build: Build) -> Flow:
+    flow = Flow("shop")
+    left = flow.stream("left", EVENTS, time="at", lateness="20 seconds")
+    right = flow.stream("right", EVENTS, time="at", lateness="20 seconds")
+    build(flow, left, right)
+    return flow
+
+
+def windows(kind: Any, **settings: Any) -> Build:
+    def build(flow: Flow, left: Any, right: Any) -> None:
+        made = left.union(right).window(kind, by="k", **settings)
+        made.agg(n=agg.count(), total=agg.sum("v")).view("out")
+
+    return build
+
+
+def enriched(flow: Flow, left: Any, right: Any) -> None:
+    users = flow.table("users", "k long, name string, since timestamp", key="k", time="since")
+    right.view("unused")
+    left.enrich(users, on="k", history="1 minute").view("out")
+
+
+def chained(flow: Flow, left: Any, right: Any) -> None:
+    minutes = left.window(Tumbling("1 minute"), by="k").agg(n=agg.count())
+    minutes.window(Tumbling("7 minutes"), by="k").agg(total=agg.sum("n")).view("out")
+    right.view("unused")
+
+
+BUILDS: dict[str, Build] = {
+    "tumbling": windows(kind=Tumbling("1 minute")),
+    "hopping, corrected": windows(kind=Hopping("2 minutes", every="30 seconds"), late="correct", allowed="1 minute"),
+    "session": windows(kind=Session("40 seconds")),
+    "session, corrected": windows(kind=Session("40 seconds"), late="correct", allowed="1 minute"),
+    "sliding": windows(kind=Sliding("50 seconds")),
+    "join": lambda flow, left, right: left.join(right, on="k", within="30 seconds", how="full").view("out"),
+    "pairs": lambda flow, left, right: left.join(right, on="k", within="30 seconds", how="left").view("out"),
+    "running": lambda flow, left, right: left.union(right).group_by("k").agg(n=agg.count(), total=agg.sum("v")).view("out"),
+    "last": lambda flow, left, right: left.union(right).last("45 seconds").group_by("k").agg(n=agg.count()).view("out"),
+    "enriched": enriched,
+    "chained": chained,
+}
+
+
+def rows_of(rng: random.Random, begin: datetime, count: int) -> list[tuple[str, dict[str, Any]]]:
+    """Rows of both streams and versions of the table, up to a minute out of order, some far behind."""
+    out = []
+    for n in range(count):
+        at = begin + timedelta(seconds=5 * n + rng.randint(-60, 10) - (rng.random() < 0.1) * 300)
+        topic = rng.choice(["left", "left", "right", "users"])
+        k = rng.randint(0, 3)
+        out.append((topic, {"k": k, "name": f"u{n}", "since": at} if topic == "users" else {"k": k, "v": n, "at": at}))
+    return out
+
+
+def send(t: FlowTest, rows: list[tuple[str, dict[str, Any]]], rng: random.Random) -> None:
+    read = {step.definition.topic for step in t.plan.steps if hasattr(step.definition, "topic")}
+    for topic, row in rows:
+        if topic in read:
+            t.send(topic, row)
+        if rng.random() < 0.2:
+            t.epoch()
+
+
+def results(t: FlowTest) -> tuple[Any, Any]:
+    """Rows and fates; not what the last correction was told to be for, which depends on the cut."""
+    return sorted(repr(row | {"cause": None}) for row in t.rows("out")), t.fates()
+
+
+@pytest.mark.parametrize("name", BUILDS)
+@pytest.mark.parametrize("seed", [1, *(pytest.param(n, marks=pytest.mark.long) for n in range(2, 12))])
+def test_it_gives_what_it_had_given_behind_a_mark_of_that_time(name: str, seed: int) -> None:
+    rng = random.Random(seed)
+    first = rows_of(rng, START, 30)
+    with flow_of(BUILDS[name]).test() as drained:
+        send(drained, first, random.Random(seed))
+        drained.end()
+        ended = results(drained)
+        noted = Decisions(drained.driver.means.storage, "shop").last()
+        assert noted
+        at = moment(noted.horizon["time"])
+        drained.reopen()
+        assert results(drained) == ended  # reopening itself gives nothing and takes nothing back
+        second = rows_of(rng, at - timedelta(minutes=1), 30)
+        send(drained, second, random.Random(seed + 7))
+        drained.end()
+        with flow_of(BUILDS[name]).test() as marked:
+            send(marked, first, random.Random(seed))
+            marked.catch_up()
+            for topic in marked.log.topics():
+                if not marked.log.topic(topic).spec.writer:
+                    marked.mark(topic, at)
+            send(marked, second, random.Random(seed + 7))
+            marked.end()
+            assert results(drained) == results(marked)
+
+
+def test_rows_before_that_time_are_late_and_the_first_window_behind_it_is_on_time() -> None:
+    flow = flow_of(windows(kind=Tumbling("1 minute")))
+    with flow.test() as t:
+        t.send("left", {"k": 1, "v": 5, "at": "2024-01-15T10:00:10"})
+        t.end()
+        t.send("left", {"k": 1, "v": 6, "at": "2024-01-15T10:00:59"})
+        t.catch_up()
+        assert [row["total"] for row in t.rows("out")] == [5]  # behind the end everything is late
+        t.reopen()
+        t.send("left", {"k": 1, "v": 7, "at": "2024-01-15T10:00:50"}, {"k": 1, "v": 8, "at": "2024-01-15T10:01:00"})
+        t.end()
+        assert [row["total"] for row in t.rows("out")] == [5, 8]
+        assert t.fates("out")["diverted"] == 2
+
+
+def test_a_flow_that_was_not_ended_has_nothing_to_lift() -> None:
+    with flow_of(windows(kind=Tumbling("1 minute"))).test() as t:
+        t.send("left", {"k": 1, "v": 5, "at": "2024-01-15T10:00:10"})
+        t.catch_up()
+        t.driver.release()
+        with pytest.raises(BadInput, match="was not ended"):
+            reopen(Decisions(t.driver.means.storage, "shop"))
+
+
+def test_behind_the_end_of_a_topic_rows_that_a_flow_derived_are_late_too(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    first, second = Flow("first"), Flow("second")
+    orders = first.stream("orders", ORDERS, time="at", lateness="1 second")
+    orders.window(Tumbling("1 minute"), by="amount").agg(n=agg.count()).to("minutes")
+    minutes = second.stream("minutes", "amount long, window_start timestamp, n long")
+    minutes.window(Tumbling("1 hour"), by="amount").agg(total=agg.sum("n"), name="hours").view("hours")
+    for minute in (1, 2, 5):
+        home.send("orders", {"id": minute, "amount": 7, "at": f"2024-01-15T10:0{minute}:00"})
+    home.run(first)
+    home.run(second, drain=True)
+    assert [row["total"] for row in home.rows("hours")] == [2]
+    for minute in (6, 7, 8):  # its first hour was given as final, and is not given again for each of these
+        home.send("orders", {"id": minute, "amount": 7, "at": f"2024-01-15T10:0{minute}:00"})
+        home.run(first)
+        done = home.run(second)
+    assert [row["total"] for row in home.rows("hours")] == [2]
+    assert done.last
+    assert done.last.fates["hours"]["diverted"] == 2
