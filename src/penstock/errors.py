@@ -32,7 +32,8 @@
     │   └── SparkFailed         a Spark job failed
     │       └── SparkGone           Spark's JVM has ended; it is started again (Passing)
     ├── SinkError           a sink could not take an epoch
-    │   └── SinkUnavailable     it cannot take one now; it is given again, in order (Passing)
+    │   ├── SinkUnavailable     it cannot take one now; it is given again, in order (Passing)
+    │   └── DamagedView         what a view's file holds is not what was written (also Damaged)
     ├── Passing             any of those that may pass by itself: a live run waits and tries again
     └── NotYet              a view did not come that far in the time given (also a TimeoutError)
 
@@ -206,6 +207,10 @@ class SinkError(PenstockError):
 
 
 class SinkUnavailable(SinkError, Passing):
+    pass
+
+
+class DamagedView(SinkError, Damaged):
     pass
 
 

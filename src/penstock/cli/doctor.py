@@ -26,7 +26,7 @@ _TAIL = 10_000  # rows at the end of each partition that are read and checked ag
 
 @click.command()
 @click.option("--warm", is_flag=True, help="Build the class-data archive now, so that Spark starts faster from now on.")
-@click.option("--deep", is_flag=True, help="Read every record of the log, not only the end of each partition.")
+@click.option("--deep", is_flag=True, help="Read and verify every record of the log and every row of the views.")
 def doctor(warm: bool, deep: bool) -> int:
     """Check home, Java, versions, log, flows and views, and say what to do.
 
@@ -38,7 +38,7 @@ def doctor(warm: bool, deep: bool) -> int:
 
     home = find_home()
     worst = "ok"
-    for check in (lambda: _home(home), _python, _java, lambda: _log(home, deep), lambda: _flows(home), lambda: _views(home)):
+    for check in (lambda: _home(home), _python, _java, lambda: _log(home, deep), lambda: _flows(home), lambda: _views(home, deep)):
         for level, what, hint in _careful(check):
             click.echo(printable(f"{SIGNS[level]} {what}" + (f"\n    {hint}" if hint else "")))
             worst = "bad" if level == "bad" else worst
@@ -153,18 +153,24 @@ def _flows(home: Path) -> "Iterator[Finding]":
     yield from health(home)
 
 
-def _views(home: Path) -> "Iterator[Finding]":
+def _views(home: Path, deep: bool) -> "Iterator[Finding]":
     from penstock.views.directory import list_views
 
     for name in list_views(home / "views"):
-        yield from _careful(lambda name=name: _view(home, name))  # type: ignore[misc]
+        yield from _careful(lambda name=name: _view(home, name, deep))  # type: ignore[misc]
 
 
-def _view(home: Path, name: str) -> "Iterator[Finding]":
+def _view(home: Path, name: str, deep: bool) -> "Iterator[Finding]":
     from penstock.engine.inspect import Finding
     from penstock.views.view import View
 
     with View(home / "views", name) as view:
         rows = view.count()
         said = f"{rows:,} row{'s' if rows != 1 else ''} as of epoch {view.epoch}" if view.epoch >= 0 else "nothing delivered yet"
+        if deep:
+            found = view.check()
+            said += f"; {found.verified:,} version{'s' if found.verified != 1 else ''} verified"
+            if found.bare:
+                what = f"view {name}: {found.bare:,} versions carry no checksum: an older Penstock wrote them"
+                yield Finding("warn", what, "rows gain one when they are written again")
         yield Finding("ok", f"view {name}: {said}")

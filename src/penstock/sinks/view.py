@@ -10,6 +10,7 @@ from penstock.errors import Mismatch, SinkError
 from penstock.sinks import view_file
 from penstock.sinks.port import Delivery, Marker, SinkSpec
 from penstock.sinks.staged import nothing, staged_rows
+from penstock.sinks.view_checks import Sums
 from penstock.sinks.view_rows import ViewRows
 from penstock.sinks.view_tables import KEPT_MARKERS
 from penstock.storage.port import Storage
@@ -52,9 +53,9 @@ class ViewSink:
             if self._admitted(delivery.marker) >= delivery.marker.epoch:
                 return
             rows = staged_rows(self._storage, delivery.files, self._meta.schema, self._meta.updating)
-            self._rows.write(connection, rows, delivery.marker.epoch)
+            sums = self._rows.write(connection, rows, delivery.marker.epoch, self._held())
             self._fail("view.rows")
-            self._mark(connection, delivery)
+            self._mark(connection, delivery, sums)
             self._fail("view.marker")
         self._fail("view.committed")
 
@@ -93,8 +94,9 @@ class ViewSink:
 
     def _admitted(self, ours: Marker) -> int:
         """The last epoch the view has, if we may write to it; else Mismatch."""
-        last = "SELECT incarnation, generation, epoch FROM marker ORDER BY epoch DESC LIMIT 1"
-        found = Marker(*self._used().execute(last).fetchone())
+        with view_file.refused(self._path, self._meta.name):
+            epoch, incarnation, generation, *_ = view_file.last_marker(self._used())[0]
+        found = Marker(incarnation, generation, epoch)
         if found.incarnation != ours.incarnation:
             raise Mismatch(
                 f"view {self._meta.name!r} belongs to another life of flow {self._meta.flow!r}",
@@ -109,10 +111,15 @@ class ViewSink:
             )
         return found.epoch
 
-    def _mark(self, connection: sqlite3.Connection, delivery: Delivery) -> None:
+    def _held(self) -> Sums:
+        sums = view_file.last_marker(self._used())[1]
+        assert sums is not None
+        return sums
+
+    def _mark(self, connection: sqlite3.Connection, delivery: Delivery, sums: Sums) -> None:
         """One line per epoch, so that a time can be turned into what was known then."""
         marker = delivery.marker
         inputs = json.dumps({topic: {str(p): offset for p, offset in ends.items()} for topic, ends in delivery.inputs.items()})
         line = (marker.epoch, marker.incarnation, marker.generation, inputs, delivery.clock, delivery.frontier)
-        connection.execute("INSERT INTO marker VALUES (?, ?, ?, ?, ?, ?)", line)
+        view_file.write_marker(connection, line, sums)
         connection.execute("DELETE FROM marker WHERE epoch <= ?", (marker.epoch - KEPT_MARKERS,))

@@ -11,7 +11,8 @@ import pyarrow.compute as pc
 from penstock.core.change import OP, POSITION, Op
 from penstock.sinks.sqlite_values import Value, to_sqlite
 from penstock.sinks.staged import whole
-from penstock.sinks.view_tables import Layout
+from penstock.sinks.view_checks import Sum, Sums, row_checks
+from penstock.sinks.view_tables import LIVE, NUMBER, SINCE, Layout, summed
 
 _SLICE = 100_000  # rows that are Python values at one time
 
@@ -23,15 +24,17 @@ class ViewRows:
         self._layout = layout
         self._all_new = True  # of rows that stay, until a key came twice
 
-    def write(self, connection: sqlite3.Connection, rows: pa.Table, epoch: int) -> None:
+    def write(self, connection: sqlite3.Connection, rows: pa.Table, epoch: int, before: Sums) -> Sums:
+        """What the view holds afterwards; before: what it held."""
         if self._layout.updating:
             rows = self._net(rows)
         if not rows.num_rows:
-            return
+            return before
         rows = self._sorted(rows)
-        if not (self._may_be_new(rows) and self._insert(connection, rows, epoch)):
-            self._all_new = False
-            self._merge(connection, rows, epoch)
+        if self._may_be_new(rows) and (new := self._insert(connection, rows, epoch)) is not None:
+            return before._replace(current=before.current.plus(new))
+        self._all_new = False
+        return self._merge(connection, rows, epoch, before)
 
     def _may_be_new(self, rows: pa.Table) -> bool:
         """Whether it is worth a try to take every row as one whose key is not there."""
@@ -56,28 +59,45 @@ class ViewRows:
         order = [(name, "ascending") for name in self._layout.clustered if not pa.types.is_nested(rows.schema.field(name).type)]
         return rows.take(pc.sort_indices(rows, sort_keys=order)) if order else rows
 
-    def _insert(self, connection: sqlite3.Connection, rows: pa.Table, epoch: int) -> bool:
-        """True if every key was new; else nothing was written."""
+    def _insert(self, connection: sqlite3.Connection, rows: pa.Table, epoch: int) -> Sum | None:
+        """What was added, if every key was new; else None, and nothing was written."""
+        total = 0
         connection.execute("SAVEPOINT all_new")
         try:
-            for columns in self._values(rows):
-                connection.executemany(self._layout.insert_current(), zip(*columns, itertools.repeat(epoch), strict=False))
+            for columns, checks in self._values(rows, epoch):
+                total += sum(checks)
+                lines = zip(*columns, checks, itertools.repeat(epoch), strict=False)
+                connection.executemany(self._layout.insert_current(), lines)
         except sqlite3.IntegrityError:
             connection.execute("ROLLBACK TO all_new")
             connection.execute("RELEASE all_new")
-            return False
+            return None
         connection.execute("RELEASE all_new")  # not after other errors: a full disk has ended the transaction, and is to be told
-        return True
+        return Sum(rows.num_rows, total)
 
-    def _merge(self, connection: sqlite3.Connection, rows: pa.Table, epoch: int) -> None:
+    def _merge(self, connection: sqlite3.Connection, rows: pa.Table, epoch: int, before: Sums) -> Sums:
         live = pc.not_equal(rows[OP], int(Op.DELETE)).to_pylist() if self._layout.updating else itertools.repeat(True)
         alive, number = iter(live), itertools.count()
-        for columns in self._values(rows):  # zip asks the columns first, so that their end takes nothing from the other two
-            connection.executemany(self._layout.insert_incoming(), zip(*columns, alive, number, strict=False))
+        for columns, checks in self._values(rows, epoch):
+            # zip asks the columns first, so that their end takes nothing from the other two
+            connection.executemany(self._layout.insert_incoming(), zip(*columns, checks, alive, number, strict=False))
+        last = connection.execute(f"SELECT coalesce(max({NUMBER}), 0) FROM history").fetchone()[0]
         for statement in self._layout.merge():
             connection.execute(statement, {"epoch": epoch})
 
-    def _values(self, rows: pa.Table) -> Iterator[list[list[Value]]]:
+        def found(table: str, number: str, where: str) -> Sum:
+            return Sum(*connection.execute(summed(table, number, where)).fetchone())
+
+        came = found("latest", "0", f"{LIVE} = 1")
+        history = found("history", NUMBER, f"{NUMBER} > {last}")
+        # What came now and is history already never was current.
+        went = found("history", "0", f"{NUMBER} > {last} AND {SINCE} < {epoch}")
+        return Sums(before.current.plus(came).minus(went), before.history.plus(history))
+
+    def _values(self, rows: pa.Table, epoch: int) -> Iterator[tuple[list[list[Value]], list[int]]]:
+        """The columns, and the checksum of each row."""
+        names = self._layout.names
         for start in range(0, rows.num_rows, _SLICE):
             part = rows.slice(start, _SLICE)
-            yield [to_sqlite(whole(part[name]), name in self._layout.clustered) for name in self._layout.names]
+            columns = [to_sqlite(whole(part[name]), name in self._layout.clustered) for name in names]
+            yield columns, row_checks(self._layout, dict(zip(names, columns, strict=True)), [epoch] * part.num_rows)

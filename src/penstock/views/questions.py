@@ -1,13 +1,14 @@
 """Questions about the versions of a view's rows, as SQL over its `current` and `history` tables.
 
 A version is known from epoch `__since` on. Known at epoch E: what `current` held when E was done. As of event time T: per key the
-version with the greatest time up to T, among those known.
+version with the greatest time up to T, among those known. Every answer has the columns of a whole version (`answered`), so that
+its checksum can be verified.
 """
 
 from dataclasses import dataclass
 
 from penstock.core.change import TIME
-from penstock.sinks.view_tables import DELETED, NUMBER, SINCE, UNTIL, Layout, listed, quoted
+from penstock.sinks.view_tables import CRC, DELETED, NUMBER, SINCE, UNTIL, Layout, listed, quoted
 
 _LAST = 2**63 - 1  # the number of a current version: after all that went to history
 
@@ -20,12 +21,29 @@ class Question:
     known_at: int | None = None  # epoch
 
 
+def answered(layout: Layout) -> list[str]:
+    """The columns of every answer."""
+    return [*layout.names, SINCE, UNTIL, DELETED, CRC]
+
+
+def _current(layout: Layout) -> str:
+    return f"{listed(layout.names)}, {SINCE}, NULL AS {UNTIL}, 0 AS {DELETED}, {_crc(layout)}"
+
+
+def _past(layout: Layout) -> str:
+    return f"{listed(layout.names)}, {SINCE}, {UNTIL}, {DELETED}, {_crc(layout)}"
+
+
+def _crc(layout: Layout) -> str:
+    return CRC if layout.checks else f"NULL AS {CRC}"
+
+
 def select_rows(layout: Layout, question: Question, where: tuple[str, ...] = (), limit: bool = False) -> str:
-    """One row per key: the columns of the schema. Parameters: :as_of, :epoch, :limit, and :w0 … for the columns in where."""
+    """One row per key. Parameters: :as_of, :epoch, :limit, and :w0 … for the columns in where."""
     conditions = " AND ".join(f"{quoted(name)} IS :w{i}" for i, name in enumerate(where)) or "1"
     order = layout.clustered if layout.key else layout.order
     return (
-        f"SELECT {listed(layout.schema.names)} FROM ({_chosen(layout, question)}) WHERE {conditions} "
+        f"SELECT {listed(answered(layout))} FROM ({_chosen(layout, question)}) WHERE {conditions} "
         f"ORDER BY {listed(order)}{' LIMIT :limit' if limit else ''}"
     )
 
@@ -33,17 +51,16 @@ def select_rows(layout: Layout, question: Question, where: tuple[str, ...] = (),
 def _chosen(layout: Layout, question: Question) -> str:
     if question.as_of is not None:
         return _as_of(layout, question.known_at is not None)
-    names = listed(layout.names)
     if question.known_at is None:
-        return f"SELECT {names} FROM current"
+        return f"SELECT {_current(layout)} FROM current"
     return (
-        f"SELECT {names} FROM current WHERE {SINCE} <= :epoch "
-        f"UNION ALL SELECT {names} FROM history WHERE {SINCE} <= :epoch AND {UNTIL} > :epoch"
+        f"SELECT {_current(layout)} FROM current WHERE {SINCE} <= :epoch "
+        f"UNION ALL SELECT {_past(layout)} FROM history WHERE {SINCE} <= :epoch AND {UNTIL} > :epoch"
     )
 
 
 def _as_of(layout: Layout, known: bool) -> str:
-    names, then = listed(layout.names), f"{TIME} <= :as_of" + (f" AND {SINCE} <= :epoch" if known else "")
+    names, then = listed(answered(layout)), f"{TIME} <= :as_of" + (f" AND {SINCE} <= :epoch" if known else "")
     # Versions of an updating stream follow each other by epoch; rows of an append-only one by position, wherever epochs were cut.
     newest = ", ".join(f"{quoted(n)} DESC" for n in ((TIME,) if layout.updating else layout.order))
     ranked = f"row_number() OVER (PARTITION BY {listed(layout.clustered)} ORDER BY {newest}, {SINCE} DESC, {NUMBER} DESC)"
@@ -53,29 +70,40 @@ def _as_of(layout: Layout, known: bool) -> str:
 
 def versions(layout: Layout, condition: str) -> str:
     """Every version that meets the condition, with its epochs: `__until` is null for the current one."""
-    names = listed(layout.names)
     return (
-        f"SELECT {names}, {SINCE}, NULL AS {UNTIL}, 0 AS {DELETED}, {_LAST} AS {NUMBER} FROM current WHERE {condition} "
-        f"UNION ALL SELECT {names}, {SINCE}, {UNTIL}, {DELETED}, {NUMBER} FROM history WHERE {condition}"
+        f"SELECT {_current(layout)}, {_LAST} AS {NUMBER} FROM current WHERE {condition} "
+        f"UNION ALL SELECT {_past(layout)}, {NUMBER} FROM history WHERE {condition}"
     )
+
+
+def select_one(layout: Layout) -> str:
+    """The current version of one key; parameters :w0 … in the order of the clustered key."""
+    return f"SELECT {_current(layout)} FROM current WHERE {_key(layout)}"
 
 
 def select_history(layout: Layout) -> str:
     """All versions of one key, oldest knowledge first; parameters :w0 … in the order of the clustered key."""
-    key = " AND ".join(f"{quoted(name)} = :w{i}" for i, name in enumerate(layout.clustered))
-    names = f"{listed(layout.schema.names)}, {TIME}, {SINCE}, {UNTIL}, {DELETED}"
-    return f"SELECT {names} FROM ({versions(layout, key)}) ORDER BY {SINCE}, {NUMBER}"
+    return f"SELECT {listed(answered(layout))} FROM ({versions(layout, _key(layout))}) ORDER BY {SINCE}, {NUMBER}"
+
+
+def _key(layout: Layout) -> str:
+    return " AND ".join(f"{quoted(name)} = :w{i}" for i, name in enumerate(layout.clustered))
 
 
 def select_new(layout: Layout) -> str:
     """Rows that became current after epoch :epoch."""
-    return f"SELECT {listed(layout.schema.names)} FROM current WHERE {SINCE} > :epoch ORDER BY {SINCE}, {listed(layout.clustered)}"
+    return f"SELECT {_current(layout)} FROM current WHERE {SINCE} > :epoch ORDER BY {SINCE}, {listed(layout.clustered)}"
 
 
 def select_gone(layout: Layout) -> str:
     """Rows deleted after epoch :epoch, and not there again."""
     key = layout.same_key("c", "h")
     return (
-        f"SELECT {listed(layout.schema.names)} FROM history h WHERE {SINCE} > :epoch AND {DELETED} "
+        f"SELECT {_past(layout)} FROM history h WHERE {SINCE} > :epoch AND {DELETED} "
         f"AND NOT EXISTS (SELECT 1 FROM current c WHERE {key}) ORDER BY {SINCE}, {NUMBER}"
     )
+
+
+def select_table(layout: Layout, table: str) -> str:
+    """Every version in `current`, or in `history`."""
+    return f"SELECT {_current(layout) if table == 'current' else _past(layout)} FROM {table}"

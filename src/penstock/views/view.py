@@ -4,7 +4,7 @@ import contextlib
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,16 +15,19 @@ from penstock.core.change import TIME
 from penstock.core.position import Position
 from penstock.core.schema import TIMESTAMP
 from penstock.core.time import NEVER, duration, instant, micros, text
-from penstock.errors import BadInput, NotFound, NotYet
+from penstock.errors import BadInput, DamagedView, NotFound, NotYet
 from penstock.log.conversion import Misfit, converter, misfit_text
 from penstock.sinks import view_file
 from penstock.sinks.sqlite_values import Value, from_sqlite, to_sqlite
-from penstock.sinks.view_tables import DELETED, SINCE, UNTIL, quoted
+from penstock.sinks.view_checks import Sums
+from penstock.sinks.view_tables import CRC, DELETED, SINCE, UNTIL, Layout
 from penstock.views.directory import view_path
-from penstock.views.questions import Question, select_gone, select_history, select_new, select_rows
+from penstock.views.questions import Question, select_gone, select_history, select_new, select_one, select_rows
+from penstock.views.soundness import Columns, Soundness, columns_of, compare, sum_of, verify, verify_all
 
 Time = str | datetime | int  # an int is microseconds since 1970
 _POLL = 0.02
+_SMALL = 2_000  # versions that are verified as a whole, where an answer may lack one
 
 
 @dataclass(frozen=True)
@@ -58,6 +61,8 @@ class View:
         self.name = name
         self._path = view_path(home_views, name)
         self._connection = view_file.connect(self._path, name, read_only=True)
+        self._checks = view_file.has_checks(self._connection)
+        self._sound: int | None = None  # the state of the file that was found sound
 
     def __enter__(self) -> "View":
         return self
@@ -76,9 +81,12 @@ class View:
 
     @property
     def progress(self) -> Progress:
-        last = "SELECT epoch, frontier, clock, inputs FROM marker ORDER BY epoch DESC LIMIT 1"
-        epoch, frontier, clock, inputs = self._ask(last)[0]
-        ends = {topic: {int(p): offset for p, offset in of.items()} for topic, of in json.loads(inputs).items()}
+        with self._one_epoch(), view_file.refused(self._path, self.name):
+            (epoch, _, _, inputs, clock, frontier), _ = view_file.last_marker(self._connection, self._checks)
+        try:
+            ends = {topic: {int(p): offset for p, offset in of.items()} for topic, of in json.loads(inputs).items()}
+        except (AttributeError, TypeError, ValueError) as error:
+            raise self._damaged(f"its line about epoch {epoch} cannot be read: {error}") from error
         return Progress(epoch, frontier, clock, ends)
 
     @property
@@ -95,7 +103,11 @@ class View:
         return self.progress.inputs
 
     def count(self) -> int:
-        return int(self._ask("SELECT count(*) FROM current")[0][0])
+        with self._one_epoch():
+            found, sums = int(self._ask("SELECT count(*) FROM current")[0][0]), self._sums()
+            if sums and sums.current.rows != found:
+                raise self._damaged(f"it has {found} rows, not {sums.current.rows}")
+            return found
 
     def rows(
         self,
@@ -113,32 +125,40 @@ class View:
             given = where or {}
             parameters = {f"w{i}": self._bound(name, value) for i, (name, value) in enumerate(given.items())}
             parameters |= {"as_of": question.as_of, "epoch": question.known_at, "limit": limit}
-            statement = select_rows(self.meta.layout, question, tuple(given), limit is not None)
-            return self._table(self._ask(statement, parameters))
+            statement = select_rows(self._layout, question, tuple(given), limit is not None)
+            found = self._verified(self._ask(statement, parameters))
+            if given or limit is not None or question != Question():
+                self._nothing_hidden()
+            elif sums := self._sums():
+                with view_file.refused(self._path, self.name):
+                    compare(sum_of(found), sums.current, "current")
+            return self._table(found)
 
     def get(self, *key: Any) -> dict[str, Any] | None:
         """The row with these key values, in the order of the view's key; None if there is none. Where rows are named by their
         position, the key is a Position."""
-        layout = self.meta.layout
-        condition = " AND ".join(f"{quoted(name)} = :w{i}" for i, name in enumerate(layout.clustered))
-        names = ", ".join(quoted(name) for name in layout.schema.names)
-        found = self._ask(f"SELECT {names} FROM current WHERE {condition}", self._key(key))
-        rows: list[dict[str, Any]] = self._table(found).to_pylist()
-        return rows[0] if rows else None
+        with self._one_epoch():
+            found = self._verified(self._ask(select_one(self._layout), self._key(key)))
+            rows: list[dict[str, Any]] = self._table(found).to_pylist()
+            if not rows:
+                self._nothing_hidden()
+            return rows[0] if rows else None
 
     def history(self, *key: Any) -> pa.Table:
         """Every version of one key, oldest first, with __t (event time), __since and __until (epochs; null: still current) and
         __deleted."""
-        layout = self.meta.layout
-        found = self._ask(select_history(layout), self._key(key))
+        with self._one_epoch():
+            found = self._verified(self._ask(select_history(self._layout), self._key(key)))
+            self._nothing_hidden()
         facts = {TIME: TIMESTAMP, SINCE: pa.int64(), UNTIL: pa.int64(), DELETED: pa.bool_()}
         return self._table(found, [pa.field(name, t) for name, t in facts.items()])
 
     def changes(self, since: int) -> Changes:
         """What became different after epoch `since`; versions in between are left out."""
         with self._one_epoch():
-            layout, epoch = self.meta.layout, self.epoch
-            new, gone = (self._table(self._ask(q(layout), {"epoch": since})) for q in (select_new, select_gone))
+            layout, epoch = self._layout, self.epoch
+            new, gone = (self._table(self._verified(self._ask(q(layout), {"epoch": since}))) for q in (select_new, select_gone))
+            self._nothing_hidden()
             return Changes(epoch, new, gone)
 
     def follow(self, poll: float = 0.2, since: int = -1, stop: Callable[[], bool] = lambda: False) -> Iterator[Changes]:
@@ -165,6 +185,15 @@ class View:
                 )
             time.sleep(_POLL)
         return now
+
+    def check(self) -> Soundness:
+        """Reads everything and verifies it; DamagedView where something is not what was written. A view that an older Penstock
+        wrote, and that its flow has not written to since, carries no checksums."""
+        with self._one_epoch(), view_file.refused(self._path, self.name):
+            sums = self._sums()
+            if sums is None:
+                return Soundness(0, sum(self._ask(f"SELECT count(*) FROM {table}")[0][0] for table in ("current", "history")))
+            return verify_all(self._connection, self._layout, sums)
 
     def why_empty(self) -> str | None:
         """One sentence that says why there are no rows; None if there are some."""
@@ -220,12 +249,47 @@ class View:
         except Misfit as error:
             raise BadInput(misfit_text(name, t, value, str(error))) from error
 
-    def _table(self, rows: list[tuple[Value, ...]], more: Sequence[pa.Field] = ()) -> pa.Table:
+    @property
+    def _layout(self) -> Layout:
+        return replace(self.meta.layout, checks=self._checks)
+
+    def _sums(self) -> Sums | None:
+        """What the view holds, as it says itself; None where an older Penstock wrote it."""
+        with view_file.refused(self._path, self.name):
+            return view_file.last_marker(self._connection, self._checks)[1]
+
+    def _verified(self, rows: list[tuple[Value, ...]]) -> Columns:
+        """The columns of an answer; DamagedView where one of its rows is not what was written."""
+        columns = columns_of(self._layout, rows)
+        if self._checks:
+            with view_file.refused(self._path, self.name):
+                sums = self._sums() if None in columns[CRC] else None
+                verify(self._layout, columns, bool(sums and (sums.current.bare or sums.history.bare)))
+        return columns
+
+    def _nothing_hidden(self) -> None:
+        """An answer is also wrong by what is not in it: damage may have moved a row out of its sight. Small views are read whole
+        for that, once after each change; in large ones `penstock doctor --deep` finds it."""
+        sums = self._sums()
+        if sums is None or sums.current.rows + sums.history.rows > _SMALL:
+            return
+        now = self._ask("PRAGMA data_version")[0][0]
+        if self._sound != now:
+            with view_file.refused(self._path, self.name):
+                verify_all(self._connection, self._layout, sums)
+            self._sound = now
+
+    def _table(self, columns: Columns, more: Sequence[pa.Field] = ()) -> pa.Table:
         meta = self.meta
         fields = [*meta.schema, *more]
-        columns = list(zip(*rows, strict=True)) or [()] * len(fields)
-        arrays = [from_sqlite(values, f.type, f.name in meta.key) for f, values in zip(fields, columns, strict=True)]
-        return pa.table(arrays, schema=pa.schema(fields))
+        try:
+            arrays = [from_sqlite(columns[f.name], f.type, f.name in meta.key) for f in fields]
+            return pa.table(arrays, schema=pa.schema(fields))
+        except (ArithmeticError, TypeError, ValueError, pa.ArrowException) as error:
+            raise self._damaged(f"values of another kind than were written: {error}") from error
+
+    def _damaged(self, what: str) -> DamagedView:
+        return view_file.damaged(self._path, self.name, what)
 
     def _ask(self, statement: str, parameters: Mapping[str, Value] | Sequence[Value] = ()) -> list[tuple[Value, ...]]:
         with view_file.refused(self._path, self.name):
@@ -234,6 +298,9 @@ class View:
     @contextlib.contextmanager
     def _one_epoch(self) -> Iterator[None]:
         """All questions inside are answered from the same epoch."""
+        if self._connection.in_transaction:
+            yield
+            return
         self._ask("BEGIN")
         try:
             yield
