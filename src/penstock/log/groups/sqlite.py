@@ -68,9 +68,10 @@ class SqliteGroups:
     def positions(self, topic: str) -> Sequence[Held]:
         if not self._path.exists():
             return []
-        query = "SELECT name, topic, partition, next, moved FROM positions WHERE topic = ? ORDER BY name, partition"
         with self._transaction("DEFERRED") as connection:
-            return [Held(*row) for row in connection.execute(query, (topic,))]
+            found = [load(connection, *key) for key in names(connection) if key[1] == topic]
+        parts = [(state, number, part) for state in found if state for number, part in sorted(state.parts.items())]
+        return [Held(state.group, topic, number, part.offset, part.moved) for state, number, part in parts]
 
     def close(self) -> None:
         """Closes the file; the next call opens it again."""
