@@ -36,7 +36,7 @@ def test_a_late_row_is_told_step_by_step(file: str, capsys: pytest.CaptureFixtur
         "  slow      passed on",
         "  per_page  window 2024-01-15T10:00:05Z to 2024-01-15T10:00:10Z: late, diverted: the watermark had reached its end",
         '            would have changed it: late="correct" and an allowed of more than 0 seconds',
-        "  per_page  written to pages.late/0@1",
+        "  per_page  written to pages.late/0@0",
     ]
 
 

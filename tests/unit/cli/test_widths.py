@@ -5,9 +5,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import click
+import pyarrow as pa
 import pytest
 
-from penstock import Producer, Schema, TopicSpec
+from faults.engine_shop import drained
+from penstock import Flow, Producer, Schema, TopicSpec
 from penstock.cli.main import COMMANDS, cli
 from penstock.log.groups.open import groups_of
 from penstock.log.groups.port import Source
@@ -39,6 +41,14 @@ TABLES = {  # what is called, and what must stand there whatever the width
     "state path": ("state path pages per_page", "open"),
     "fates": ("fates pages", "pages", "per_page"),
     "epochs": ("epochs pages", "epoch"),
+    "flow list": ("flow list", "pages"),
+    "flow describe": ("flow describe pages", "views"),
+    "flow reset": ("flow reset pages", "per_page"),
+    "flow drop": ("flow drop pages", "per_page"),
+    "flow reopen": ("flow reopen failing", "failing"),
+    "dead list": ("dead list failing", "failing"),
+    "dead show": ("dead show failing", "failing.dead"),
+    "dead redrive": ("dead redrive failing --dry-run", "views"),
 }
 
 
@@ -67,10 +77,23 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for second in (1, 2, 30):
             producer.send({"page": ROW[1], "ms": BIG + second, "at": f"2024-01-15T10:00:{second:02}Z"})
     run_flow(home, flow_file(home))
+    _end_failing(home)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PENSTOCK_HOME", str(home))
         _fill_groups_and_queues()
     return home
+
+
+def _end_failing(home: Path) -> None:
+    """A flow that fails on every row, drained."""
+
+    def fails(rows: pa.Table) -> pa.Table:
+        raise ValueError("because 123456789 was wrong")
+
+    flow = Flow("failing")
+    views = flow.stream("views", "page string, ms long, at timestamp", time="at", lateness="4 seconds")
+    views.map_arrow(fails, "page string", name="never").view("nothing")
+    drained(home, flow)
 
 
 def _fill_groups_and_queues() -> None:

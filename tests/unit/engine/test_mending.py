@@ -29,7 +29,7 @@ def first(fails: bool = True) -> Flow:
 
     flow = Flow("shop")
     orders = flow.stream("orders", ORDERS, time="at", lateness="1 minute")
-    made = orders.map_arrow(broken, ORDERS) if fails else orders
+    made = orders.map_arrow(broken, ORDERS, on_error="stop") if fails else orders
     made.view("seen", key="id")
     made.to("copied")
     return flow

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from concurrent.futures import Future
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 from penstock.errors import LogError
 from penstock.log.kafka import client
+from penstock.log.kafka.reaching import Contact
 from penstock.log.kafka.settings import KafkaSettings
 
 SETTINGS = KafkaSettings.of("kafka://127.0.0.1:9")
@@ -29,17 +31,26 @@ class Admin:
             future.set_result(SimpleNamespace(offset=offset, timestamp=7))
         return found
 
+    def poll(self, seconds: float) -> None:
+        pass
+
+
+def reached(admin: Admin, settings: KafkaSettings, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lets it stand for the broker, which has answered before."""
+    contact = Contact(settings.servers, "plaintext")
+    contact.answered()
+    monkeypatch.setattr(client, "_ADMINS", client.PerProcess())
+    client._ADMINS.get(settings.connection, lambda: client.Reached(admin, contact))
+
 
 @pytest.mark.parametrize("half", [(INVALID, INVALID, INVALID), (0, INVALID, 3), (INVALID, 9, 3)])
 def test_an_end_that_the_broker_did_not_tell_is_asked_for_again(half: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
-    admin = Admin(half, half, (2, 9, 3))  # type: ignore[arg-type]
-    monkeypatch.setattr(client, "admin", lambda settings: admin)
+    reached(Admin(half, half, (2, 9, 3)), SETTINGS, monkeypatch)  # type: ignore[arg-type]
     assert client.offsets(SETTINGS, "orders", [0]) == {0: client.Bounds(2, 9, 7)}
 
 
 def test_an_end_that_is_never_told_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client, "PATIENCE", 0.1)
-    admin = Admin(*[(INVALID, INVALID, INVALID)] * 100)
-    monkeypatch.setattr(client, "admin", lambda settings: admin)
+    impatient = replace(SETTINGS, patience=0.1)
+    reached(Admin(*[(INVALID, INVALID, INVALID)] * 100), impatient, monkeypatch)
     with pytest.raises(LogError, match="cannot be used"):
-        client.offsets(SETTINGS, "orders", [0])
+        client.offsets(impatient, "orders", [0])

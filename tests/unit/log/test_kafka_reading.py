@@ -1,6 +1,7 @@
 """Every offset of a range is told by a read, or the read fails, whatever the client does on the way (G29)."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -14,7 +15,7 @@ from penstock.log.kafka.fetching import Fetched
 from penstock.log.kafka.reading import PartitionReader
 from penstock.log.kafka.settings import KafkaSettings
 
-SETTINGS = KafkaSettings.of("kafka://127.0.0.1:9")
+SETTINGS = replace(KafkaSettings.of("kafka://127.0.0.1:9"), patience=0.02)
 # A partition: records 10 to 15, the end of their transaction at 16, an aborted one from 17 to 20, records 21 and 22.
 RECORDS = [*range(10, 16), 21, 22]
 END = 24  # 23 ends the last transaction
@@ -64,11 +65,6 @@ def told_by(reader: PartitionReader, start: int, stop: int) -> list[int]:
     assert [piece.since for piece in pieces] == [start, *(piece.upto for piece in pieces[:-1])]
     assert pieces[-1].upto == stop
     return [int(offset) for piece in pieces for offset in piece.offsets]
-
-
-@pytest.fixture(autouse=True)
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "PATIENCE", 0.02)
 
 
 @pytest.mark.parametrize("most", [1, 3, 100])
