@@ -68,6 +68,21 @@ def test_rows_of_a_key_that_were_in_order_stay_so_where_their_times_are_not() ->
             assert [row["v"] for row in t.rows("out")] == [1, 2]
 
 
+@pytest.mark.parametrize("cut", [None, 1])
+def test_late_and_dead_rows_stand_in_the_flows_own_topics_as_in_the_input(cut: int | None) -> None:
+    flow = Flow("own")
+    rows = flow.stream("rows", COLUMNS, time="at", lateness="1 second")
+    rows.window(Tumbling("1 second"), by="k").agg(n=agg.count()).view("counted")
+    with flow.test() as t:
+        for n in range(8):
+            t.send("rows", {"k": "x", "v": n, "p": 0, "at": START.replace(second=n % 2 * 30 + 8 - n)})
+        while t.epoch(cut):
+            pass
+        late = [row["offset"] for row in t.rows("late")]
+        assert late == sorted(late)
+        assert len(late) > 2
+
+
 def chained(t: FlowTest, flow: Flow) -> FlowTest:
     """Another flow over the same log."""
     other = FlowTest(flow)
