@@ -46,7 +46,7 @@ def print_counts(flow: str | None, output: str | None) -> bool:
     counts = Counter((name, x.step, x.expression, x.cause) for name in names for x in dead_letters_of(log, name))
     rows = [dict(zip(_COUNTS.names, (*kind, number), strict=True)) for kind, number in counts.most_common()]
     if rows:
-        print_table(pa.Table.from_pylist(rows, _COUNTS), output)
+        print_table(pa.Table.from_pylist(rows, _COUNTS), output, keys=["flow", "step"])
     return bool(rows)
 
 
@@ -56,7 +56,7 @@ def print_letters(flow: str, chosen: Callable[[DeadLetter], bool], most: int, ou
     log = open_log(home)
     found = deque((x for name in _named(home, flow) for x in dead_letters_of(log, name) if chosen(x)), most)
     if found:
-        print_table(pa.Table.from_pylist([_row(letter) for letter in found], _LETTERS), output)
+        print_table(pa.Table.from_pylist([_row(letter) for letter in found], _LETTERS), output, keys=["letter", "record"])
     return bool(found)
 
 
@@ -73,7 +73,7 @@ def redriven(
         left = Counter(one.what for one in judged if not one.goes)
         if dry_run or output:
             shown = [_move(one) for one in [*going, *(one for one in judged if not one.goes)]]
-            print_table(pa.Table.from_pylist(shown, _MOVES), output)
+            print_table(pa.Table.from_pylist(shown, _MOVES), output, keys=["record"])
         sent = len(going) if dry_run else redriving.send(going)
         late = sum(one.late for one in going)
         count = f"{sent:,} record{'' if sent == 1 else 's'} of {name}"

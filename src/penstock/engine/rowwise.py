@@ -6,7 +6,7 @@ import polars as pl
 import pyarrow as pa
 
 from penstock.core.change import ADDRESS, APPENDED, OP, POSITION, TIME, WATERMARK
-from penstock.engine.failing import Refused, cause_of
+from penstock.engine.failing import Failure, Refused, cause_of, in_order, isolated
 from penstock.engine.program import needs_sql
 from penstock.errors import BadFlow, BadRow, PenstockError
 from penstock.flow.plan import Hidden, MapArrow, Select, Step, Where
@@ -19,7 +19,8 @@ Function = Callable[[pa.Table], pa.Table]
 
 
 def row_by_row(step: Step, rows: pa.Table) -> pa.Table | None:
-    """What a step that looks at each row alone makes of rows; None where it is no such step, or only Spark SQL can say."""
+    """What a step that looks at each row alone makes of the rows on which it does not fail; None where it is no such step, or only
+    Spark SQL can say."""
     match step.definition:
         case Where(condition) if condition.tree is not None:
             return keep_where(rows, evaluate(rows, [polars_of(condition.tree)])[0])[0]
@@ -28,7 +29,7 @@ def row_by_row(step: Step, rows: pa.Table) -> pa.Table | None:
         case Select() if not needs_sql(step):
             return project(step, rows)
         case MapArrow(function):
-            return map_rows(step, function, rows)
+            return map_or_fail(step, function, rows)[0]
         case _:
             return None
 
@@ -100,6 +101,16 @@ def addable(own: Own, rows: pa.Table) -> pa.Table:
     except BadRow as error:
         raise Refused("; ".join([error.what, *error.detail])) from error
     return rows.slice(0, 0)
+
+
+def map_or_fail(step: Step, function: Function, rows: pa.Table) -> tuple[pa.Table, list[Failure]]:
+    """map_arrow, table by table, and where it raises row by row at last: what comes of the rows, and those that are set aside."""
+    out, refused = isolated(lambda part: map_rows(step, function, part), rows)
+    failed = [i for i, _ in refused]
+    if failed and step.on_error == "null":
+        return in_order(out, nulls_of(step, rows.take(failed)), failed), []
+    out = nulls_of(step, rows.slice(0, 0)) if out is None else out
+    return out, [Failure(i, called(function), cause) for i, cause in refused]
 
 
 def nulls_of(step: Step, failed: pa.Table) -> pa.Table:

@@ -5,6 +5,7 @@ null says that it raised, and nothing else does.
 """
 
 import re
+import threading
 from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any
@@ -41,6 +42,7 @@ class Guard:
                 self.session.conf.set(name, value)
         self.session.conf.set("spark.sql.subexpressionElimination.enabled", "false")
         self._causes: OrderedDict[tuple[str, str], str] = OrderedDict()
+        self._lock = threading.Lock()  # flows side by side share the session
 
     def tried(self, step: Step, rows: Any) -> Any:
         """The rows with all their columns, and a column for every expression that may fail."""
@@ -58,6 +60,10 @@ class Guard:
 
     def causes(self, expression: Expression, rows: pa.Table) -> list[str]:
         """Why the expression fails on each of these rows, as Spark says it for the row alone."""
+        with self._lock:
+            return self._causes_of(expression, rows)
+
+    def _causes_of(self, expression: Expression, rows: pa.Table) -> list[str]:
         asked, out = 0, []
         for i, key in enumerate(_keys(expression, rows)):
             if key not in self._causes:

@@ -15,13 +15,13 @@ from penstock.core.position import Position
 from penstock.core.time import FOREVER, LAST, NEVER, duration_text, micros, text
 from penstock.engine.assemble import letter_topic
 from penstock.engine.decision import Decisions
-from penstock.engine.failing import Refused
 from penstock.engine.following import Moved, Piece, follow, marks_of, pieces, times_of
 from penstock.engine.program import DEAD, LATE, Program, Reader
+from penstock.engine.rowwise import map_or_fail
 from penstock.engine.source import SourceSpec
 from penstock.engine.verdicts import Judge, judges
 from penstock.engine.whereabouts import Event, Story, epoch_text, letters, unread
-from penstock.flow.plan import LateRows, Step, Where
+from penstock.flow.plan import LateRows, MapArrow, Step, Where
 from penstock.log.codec import encode_json
 from penstock.log.port import Log, Topic
 
@@ -100,13 +100,12 @@ class Followed:
                 yield from self._rowwise(target, rows, of, spec)
 
     def _rowwise(self, step: Step, rows: pa.Table, of: Moved, spec: SourceSpec) -> Iterator[Event]:
-        try:
-            passed = follow(step, rows)
-        except Refused as why:
-            yield Event(step.name, "dead", f"dead: {why}")
-            return
+        passed = follow(step, rows)
         if passed is None:
             yield Event(step.name, "not followed", "evaluated by Spark SQL, not followed")
+        elif isinstance(step.definition, MapArrow) and not passed.num_rows:
+            ((_, function, cause),) = map_or_fail(step, step.definition.function, rows)[1]
+            yield Event(step.name, "dead", f"dead: {function}: {cause}")
         elif not passed.num_rows:
             assert isinstance(step.definition, Where)
             values = self._values(rows, step.definition.condition.columns)

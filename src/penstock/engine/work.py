@@ -26,7 +26,6 @@ from penstock.engine.failing import (
     Failure,
     Sample,
     dead_letters,
-    in_order,
     isolated,
     new_ones,
     sample,
@@ -37,7 +36,7 @@ from penstock.engine.failing import (
 from penstock.engine.lookups import look_up
 from penstock.engine.program import DEAD, LATE, Program, dead_schema, late_schema
 from penstock.engine.reading import PIECE, Dead, Range, addresses, late_positioned, positioned, read
-from penstock.engine.rowwise import SYSTEM, Function, addable, called, map_rows, nulls_of, row_by_row
+from penstock.engine.rowwise import SYSTEM, addable, map_or_fail, row_by_row
 from penstock.engine.source import topic_of
 from penstock.engine.staging import Pile
 from penstock.engine.state import CARRIED, Merging, StateWriter, apply_changes, load_state, read_run
@@ -196,7 +195,10 @@ class Work:
             self.fail(step, rows, unfit, topic)
             return answered
         if isinstance(step.definition, MapArrow):
-            return self._mapped(step, step.definition.function, rows, topic)
+            mapped, failures = map_or_fail(step, step.definition.function, rows)
+            fates.update({"in": rows.num_rows, "passed": mapped.num_rows})
+            self.fail(step, rows, failures, topic)
+            return mapped
         if isinstance(step.definition, Union):
             out: pa.Table | None = as_input(self._united(step, positioned(rows, topic)), port)
         else:
@@ -216,18 +218,6 @@ class Work:
             if ADDRESS not in rows.column_names:
                 rows = rows.append_column(ADDRESS, pa.nulls(rows.num_rows, pa.int64()))
         return rows.select([*step.schema.names, *travelling])
-
-    def _mapped(self, step: Step, function: Function, rows: pa.Table, topic: str | None) -> pa.Table:
-        """map_arrow, table by table; where it raises, row by row at last."""
-        out, refused = isolated(lambda part: map_rows(step, function, part), rows)
-        failures = [Failure(i, called(function), cause) for i, cause in refused]
-        if step.on_error == "null" and failures:
-            out = in_order(out, nulls_of(step, rows.take([i for i, _ in refused])), [i for i, _ in refused])
-        else:
-            self.fail(step, rows, failures, topic)
-        out = nulls_of(step, rows.slice(0, 0)) if out is None else out
-        self.result.fates[step.name].update({"in": rows.num_rows, "passed": out.num_rows})
-        return out
 
     def fail(self, step: Step, rows: pa.Table, failures: list[Failure], topic: str | None = None) -> None:
         """Rows on which a step failed go to the dead letters, or stop the flow."""

@@ -184,3 +184,15 @@ def test_why_tells_of_the_step_on_which_a_record_failed(home: Path) -> None:
     said = calls_of("why")("orders", "0", "1", str(home.parent / "shop.py"))
     assert "divide by zero" in said.out
     assert "shop.dead/0@0" in said.out
+
+
+def test_a_what_if_leaves_rows_out_on_which_a_step_fails(home: Path) -> None:
+    said = calls_of("fates")(str(home.parent / "shop.py"), "--lateness", "1 minute")
+    assert said.code == 0
+    assert [row["on time"] for row in said.rows if row["step"] == "per_user"] == [2, 2]
+
+
+def test_why_knows_before_a_letter_is_written(home: Path) -> None:
+    open_log(home).delete("shop.dead")
+    said = calls_of("why")("orders", "0", "1", str(home.parent / "shop.py"))
+    assert "dead: shares: ArrowInvalid: divide by zero" in said.out
