@@ -17,6 +17,7 @@ def as_text(checked: plan.Plan) -> str:
         if step.inputs:
             lines.append(f"  from     {', '.join(step.inputs)}")
         lines += [f"  {label:<8} {text}" for label, text in _facts(step)]
+        lines += [f"  on error {step.on_error}"] if step.on_error != "dead" else []
         lines.append(f"  gives    {step.schema.ddl()}{' (updating)' if step.updating else ''}")
     lines.append("")
     for output in checked.outputs:

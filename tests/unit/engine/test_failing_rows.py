@@ -12,6 +12,7 @@ from penstock import Flow, FlowTest, Sliding, Tumbling, agg
 from penstock.engine.program import late_schema
 from penstock.engine.progress import Tally, balance
 from penstock.errors import BadFlow, FailedRow
+from penstock.flow.explain import as_text
 from penstock.flow.plan import OnError
 from penstock.log.port import TopicSpec
 
@@ -341,3 +342,8 @@ def test_a_result_that_fails_behind_a_window_is_dead_without_a_record(flow_test:
     (letter,) = t.rows("dead")
     assert (letter["topic"], letter["offset"]) == (None, None)
     assert orjson.loads(letter["row"])["user"] == "b"
+
+
+def test_a_plan_says_what_becomes_of_failing_rows_unless_they_are_dead(flow_test: Start) -> None:
+    assert "  on error null\n" in as_text(flow_test(mapped("null")).plan)
+    assert "on error" not in as_text(flow_test(mapped()).plan)
