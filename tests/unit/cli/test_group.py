@@ -123,7 +123,7 @@ def test_reset_of_a_flow_is_refused_with_what_to_do(call: Call, views: Topic) ->
     answer = call("reset", "flow.shop", "page-views", "--to", "earliest", "--yes")
     assert answer.code == 2
     assert "belong to its state" in answer.err
-    assert "starts it over" in answer.err
+    assert "penstock flow reset shop" in answer.err
 
 
 def test_reset_starts_over_in_a_topic_that_was_made_again(call: Call, views: Topic) -> None:
