@@ -1,7 +1,7 @@
 """The command `penstock`: finds the subcommand, runs it, and turns whatever goes wrong into one readable paragraph.
 
 A subcommand is imported when it is called, so `penstock --help` loads nothing heavy. What a command returns, if it is a number,
-is the exit code: 0 done, 1 failed, 2 wrong usage, 3 not found, 4 unhealthy.
+is the exit code: 0 done, 1 failed, 2 wrong usage, 3 not found, 4 unhealthy, 5 replaced.
 """
 
 import os

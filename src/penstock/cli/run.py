@@ -52,11 +52,12 @@ def run(
     from penstock.cli.show import TerminalShow
     from penstock.engine.executors import PACK
     from penstock.engine.service import Order, serve
+    from penstock.engine.signals import ended_by_signals
 
     mode = "catch_up" if catch_up else "drain" if drain else "run"
     settings = spark_settings(conf) | ({PACK: pack} if pack else {})
     order = Order(mode, every, None, master, settings, max_rows, buckets, accept_gap)
-    with TerminalShow(quiet) as show:
+    with ended_by_signals(), TerminalShow(quiet) as show:
         serve(load_flows(files), order, show)
 
 

@@ -93,7 +93,8 @@ def list_(output: str | None) -> None:
     log = open_log()
     rows = [summary(log.topic(name)) for name in log.topics()]
     if not rows:
-        click.echo(f"no topics in {find_home()}; penstock topic produce NAME FILE makes one", err=True)
+        where = getattr(log, "settings", None) or find_home()  # a broker says how it is reached
+        click.echo(f"no topics in {where}; penstock topic produce NAME FILE makes one", err=True)
     if rows or output:
         print_table(pa.Table.from_pylist(rows, LIST), output, keys=["topic"])
 

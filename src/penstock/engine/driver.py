@@ -68,6 +68,7 @@ class Means:
     sql: object = None
     accept_gap: bool = False
     tell: Tell = untold
+    ready: Callable[[], None] = field(default=lambda: None)  # called before every epoch: sees to it that the work can be done
 
 
 class Driver:
@@ -218,6 +219,7 @@ class Driver:
 
     def _epoch(self, wish: Wish) -> Report | None:
         timing, started = Timing(), time.perf_counter()
+        self.means.ready()
         self.deliverer.again()
         opened = self.open(wish)
         if not self.worth_it(opened):

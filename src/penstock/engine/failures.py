@@ -5,7 +5,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from penstock.engine.analyze import first_line
-from penstock.errors import SparkFailed
+from penstock.engine.jvm import ended
+from penstock.errors import DiskFull, SparkFailed, SparkGone
 from penstock.flow.plan import Step
 
 _PYTHON_LINE = re.compile(r"^(\w[\w.]*(?:Error|Exception|Interrupt)\b.*)$", re.MULTILINE)
@@ -18,31 +19,44 @@ _MEND = (
     "nothing of this epoch was decided, and running again alone does not help: change the expression; --verbose has the Java trace"
 )
 
+_FULL = re.compile("No space left on device|Disk quota exceeded")
+_LAST = 5.0  # seconds that a JVM may take to be gone after it was last heard
+_ROOM = "make room where Spark keeps its files (spark.local.dir, else the temporary directory); a live run goes on by itself"
+
 
 @contextmanager
 def translated(flow: str, epoch: int, step: Step | None = None) -> Iterator[None]:
     """Runs Spark work, of this step if there is one; Py4J and PySpark errors come out as SparkFailed."""
-    from py4j.protocol import Py4JError
+    from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
     from pyspark.errors import PySparkException
 
     where = [f'step "{step.name}" ({step.origin})'] if step else []
     try:
         yield
     except (Py4JError, PySparkException) as error:
+        lost = isinstance(error, Py4JError) and not isinstance(error, Py4JJavaError)  # Java itself says nothing any more
+        if isinstance(error, Py4JNetworkError) or (lost and ended(_LAST) is not None):
+            raise _gone(flow, epoch, error) from error
         text = str(error)
+        if _FULL.search(text):
+            raise DiskFull(f"no space left for a Spark job of flow {flow} in epoch {epoch}", reason(text), hint=_ROOM) from error
         what = f"a Spark job of flow {flow} failed in epoch {epoch}"
         raise SparkFailed(what, *where, reason(text), hint=_hint(text)) from error
     except (ConnectionError, EOFError) as error:
-        raise SparkFailed(
-            f"Spark went away while flow {flow} ran epoch {epoch}", str(error), hint="nothing of this epoch was decided; run again"
-        ) from error
+        raise _gone(flow, epoch, error) from error
+
+
+def _gone(flow: str, epoch: int, error: Exception) -> SparkGone:
+    what = f"Spark went away while flow {flow} ran epoch {epoch}"
+    return SparkGone(what, str(error)[:300], hint="nothing of this epoch was decided; run again")
 
 
 def may_be_a_row(error: Exception) -> bool:
-    """Whether an expression may have failed on a row: not where Spark, an executor or a Python process went away."""
+    """Whether an expression may have failed on a row: not where Spark, an executor or a process went away, or a disk is full."""
     from py4j.protocol import Py4JNetworkError
 
-    return not isinstance(error, Py4JNetworkError) and not any(sign in str(error) for sign in _LOST)
+    text = str(error)
+    return not isinstance(error, Py4JNetworkError) and not any(sign in text for sign in _LOST) and not _FULL.search(text)
 
 
 def _hint(text: str) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.core.names import check_name
 from penstock.core.time import duration
 from penstock.engine.failures import reason
-from penstock.engine.signals import stopped_by_signals
+from penstock.engine.signals import ended_by_signals, stopped_by_signals
 from penstock.errors import BadInput, Mismatch, NotFound, PenstockError, SparkFailed
 from penstock.log.open import open_log
 
@@ -58,15 +58,15 @@ def ingest(stream: "Callable[[SparkSession], DataFrame]", order: Intake, say: Ca
     from penstock.engine.datasource_ingest import written
     from penstock.engine.session import start_session
 
-    stop, begun = threading.Event(), threading.Event()
+    stop = threading.Event()
     since = _ends(order)
-    with stopped_by_signals(stop, say, "stopping", begun.is_set), _in_words():
+    with ended_by_signals(), _in_words():
         spark = start_session("penstock ingest", order.master, order.conf, on_progress=say, pinned=False)
         register(spark, order.home)
         frame = _streaming(stream(spark))
         say(f"ingesting into {order.topic} as {order.writer}" + ("" if order.once else "; Ctrl-C stops"))
-        begun.set()
-        _run(_start(frame, order, trigger), stop)
+        with stopped_by_signals(stop, say, "stopping"):
+            _run(_start(frame, order, trigger), stop)
     topic = open_log(order.home).topic(order.topic)
     return Ingested(order.topic, *written(topic, order.writer, since or dict.fromkeys(topic.ends(), 0)))
 

@@ -17,6 +17,7 @@ from penstock.engine.driver import Driver, Means
 from penstock.engine.epoch import Fail, nothing
 from penstock.engine.placement import AcrossTasks, Carried, Job, OneTask, Placement, plain_memory
 from penstock.engine.positions import Positions
+from penstock.engine.revival import Watch
 from penstock.engine.work import Result
 from penstock.errors import BadFlow
 from penstock.flow.graph import FlowGraph
@@ -45,6 +46,7 @@ class Runtime:
 
     def __post_init__(self) -> None:
         plain_memory()
+        self._watch = Watch(self.say)
 
     @cached_property
     def log(self) -> Log:
@@ -68,6 +70,15 @@ class Runtime:
 
         assert self.context  # executors are asked before anything is run on them
         return start_session("penstock", self.master, self.conf, on_progress=self.say)
+
+    def ready(self) -> None:
+        """Called before every epoch: a JVM that has ended meanwhile is noticed, and another one started."""
+        if "context" not in self.__dict__ or not self._watch.ended():
+            return
+        with self._watch.guard:
+            for kept in ("context", "session", "_analyzer", "_sql_steps"):
+                self.__dict__.pop(kept, None)
+            assert self.context
 
     @property
     def local(self) -> bool:
@@ -115,6 +126,7 @@ class Runtime:
             sql=self._sql,
             accept_gap=accept_gap,
             tell=Positions(self.log, plan.flow).tell,
+            ready=self.ready,
         )
         return Driver(plan, means)
 
@@ -133,12 +145,17 @@ class Runtime:
     def _sql_steps(self) -> Any:
         from penstock.engine.sql import SqlSteps
 
-        return SqlSteps(self.session)
+        with self._watch.guard:
+            return SqlSteps(self.session)
 
     def place(self, rows: int) -> Placement:
         if rows <= int(self.conf.get(ONE_TASK_ROWS, SMALL if self.local else SMALL_ON_CLUSTER)):
-            return OneTask(self.context)
-        return AcrossTasks(self.context, self.tasks)
+            return OneTask(self._now())
+        return AcrossTasks(self._now(), self.tasks)
+
+    def _now(self) -> Any:
+        with self._watch.guard:
+            return self.context
 
 
 def log_of(graphs: Sequence[FlowGraph], given: str | None = None) -> str | None:

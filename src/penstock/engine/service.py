@@ -17,7 +17,7 @@ from penstock.engine.driver import Driver, Report, taken
 from penstock.engine.flows.ending import drained, in_words
 from penstock.engine.progress import Tally
 from penstock.engine.runtime import Runtime, log_of
-from penstock.engine.signals import stopped_by_signals
+from penstock.engine.signals import ended_by_signals, stopped_by_signals
 from penstock.engine.tidying import tidied
 from penstock.engine.waiting import Told
 from penstock.errors import BadFlow, BadInput, NotFound
@@ -82,8 +82,8 @@ def serve(graphs: Sequence[FlowGraph], order: Order, show: Show | None = None) -
     if order.mode not in ("run", "catch_up", "drain"):
         raise BadInput(f"a flow cannot {order.mode!r}", hint="run, catch_up or drain")
     show.say(f"home {runtime.home}" + ("" if isinstance(runtime.log, FileLog) else f" · log {runtime.log}"))
-    stop, begun = threading.Event(), threading.Event()
-    with stopped_by_signals(stop, show.say, "finishing the epoch, then stopping", begun.is_set):
+    stop = threading.Event()
+    with ended_by_signals():
         plans = [runtime.plan(graph, graphs) for graph in graphs]
         _worth_starting(runtime, plans, order.mode)
         drivers = [runtime.driver(plan, order.buckets, accept_gap=order.accept_gap) for plan in plans]
@@ -94,8 +94,10 @@ def serve(graphs: Sequence[FlowGraph], order: Order, show: Show | None = None) -
                 started.append(driver)
                 if drained(driver.decisions, driver.last):
                     show.say(in_words(driver.plan.flow))
-            begun.set()
-            with tidied(runtime.log, show.say) if order.mode == "run" else nullcontext():
+            with (
+                stopped_by_signals(stop, show.say, "finishing the epoch, then stopping"),
+                tidied(runtime.log, show.say) if order.mode == "run" else nullcontext(),
+            ):
                 return _go(drivers, order, every, stop, show)
         finally:
             for driver in started:

@@ -109,6 +109,21 @@ def _start(wanted: Mapping[str, str], on_progress: Progress) -> None:
     return _open_context(wanted, gateway)
 
 
+def forget() -> None:
+    """Lets go of a JVM that has ended: the next use starts another."""
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    atexit.unregister(_end)
+    gateway, context = SparkContext._gateway, SparkContext._active_spark_context
+    SparkContext._active_spark_context = SparkContext._gateway = SparkContext._jvm = None
+    SparkSession._instantiatedSession = None
+    with suppress(Exception):  # nobody answers there any more
+        context._accumulatorServer.shutdown()
+    with suppress(Exception):
+        gateway.shutdown()
+
+
 def _open_context(wanted: Mapping[str, str], gateway: Any) -> None:
     from pyspark import SparkContext
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from penstock import Producer, Schema, TopicSpec, open_log
-from penstock.engine.signals import stopped_by_signals
+from penstock.engine.signals import TERMINATED, ended_by_signals, stopped_by_signals
 from waiting import until
 
 FLOW = """
@@ -40,16 +40,17 @@ def test_a_run_that_waits_for_java_ends_when_it_is_asked_to(ask: signal.Signals,
         _, said = process.communicate(timeout=30)
     finally:
         process.kill()
-    assert process.returncode == 130, said
+    assert process.returncode == (TERMINATED if ask is signal.SIGTERM else 130), said
     assert "Traceback" not in said
 
 
 def test_a_signal_before_anything_has_begun_ends_at_once_and_later_asks_to_stop() -> None:
-    stop, begun, said = threading.Event(), threading.Event(), list[str]()
-    with stopped_by_signals(stop, said.append, "finishing", begun.is_set):
-        with pytest.raises(KeyboardInterrupt):
-            signal.raise_signal(signal.SIGTERM)
-        begun.set()
+    stop, said = threading.Event(), list[str]()
+    with ended_by_signals():
+        for ask, ends in ((signal.SIGTERM, SystemExit), (signal.SIGINT, KeyboardInterrupt)):
+            with pytest.raises(ends):
+                signal.raise_signal(ask)
+    with stopped_by_signals(stop, said.append, "finishing"):
         signal.raise_signal(signal.SIGTERM)
         assert (stop.is_set(), said) == (True, ["finishing"])
         with pytest.raises(KeyboardInterrupt):

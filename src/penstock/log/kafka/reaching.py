@@ -9,6 +9,7 @@ from penstock.errors import Unreachable
 
 FIRST = 10.0  # seconds for a broker's first answer to this process
 _SURE = 1.5  # seconds after which a refused password, or a closed connection, is taken for what it is
+_STARTING = 5.0  # seconds in which somebody may begin to listen
 _TRY = 0.5
 _AFTER = re.compile(r" \(after \d+ms in state \w+.*\)$")
 _WAITING = "a live run goes on by itself when it answers; what was not acknowledged can be sent again"
@@ -36,7 +37,7 @@ class Contact:
             except failure:
                 client.poll(0)
                 passed = time.monotonic() - began
-                if passed > FIRST or (passed > _SURE and self._certain()):
+                if passed > self._enough():
                     raise self.unreachable("it did not answer") from None
                 time.sleep(0.05)
 
@@ -57,9 +58,12 @@ class Contact:
         telling = [(name, text) for name, text in self._heard if name != "_ALL_BROKERS_DOWN"]
         return (telling or [*self._heard] or [("", "")])[-1]
 
-    def _certain(self) -> bool:
+    def _enough(self) -> float:
+        """Seconds after which what was heard last is believed."""
         name, text = self._last()
-        return name in ("_AUTHENTICATION", "_SSL", "_ALL_BROKERS_DOWN") or "SSL handshake" in text
+        if name in ("_AUTHENTICATION", "_SSL", "_ALL_BROKERS_DOWN") or "SSL handshake" in text:
+            return _SURE
+        return _STARTING if name == "_RESOLVE" or "Connection refused" in text else FIRST
 
     def _cause(self, name: str, text: str) -> tuple[str, str]:
         if name == "_AUTHENTICATION":

@@ -3,6 +3,7 @@
 import os
 import re
 import stat
+from contextlib import suppress
 from pathlib import Path
 
 from penstock.errors import BadInput
@@ -26,6 +27,15 @@ def secret(reference: str, name: str) -> str:
         where = f"the variable {place} is not set" if kind == "env" else f"{place} is empty"
         raise BadInput(f"the secret for {name} is not there: {where}", hint=_HINT)
     return found
+
+
+def check_private(path: Path, name: str) -> None:
+    """Refuses a file that others can read, as ssh does; one of root may be read by its group. A file that is not there is for
+    whoever opens it."""
+    with suppress(OSError):
+        found = path.stat()
+        if found.st_mode & (0o037 if found.st_uid == 0 and os.getuid() != 0 else 0o077):
+            raise BadInput(f"{name} is in a file that others can read: {path}", hint=f"chmod 600 {path}")
 
 
 def _file(path: Path, name: str) -> str:

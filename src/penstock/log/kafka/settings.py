@@ -16,7 +16,7 @@ from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 from penstock.errors import BadInput
-from penstock.log.kafka.secrets import check_reference, secret
+from penstock.log.kafka.secrets import check_private, check_reference, secret
 
 SCHEME = "kafka"
 PATIENCE = 60.0
@@ -112,6 +112,8 @@ class KafkaSettings:
         for name, value in self.options:
             if name in _CLIENT:
                 value = secret(value, name) if name in _SECRETS else value
+                if name == "key":
+                    check_private(Path(value), name)
                 found[_CLIENT[name]] = _PROTOCOLS[value] if name == "security" else value
         return found | more
 

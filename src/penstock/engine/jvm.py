@@ -1,0 +1,15 @@
+"""Whether the JVM of this process still runs."""
+
+import subprocess
+import sys
+
+
+def ended(patience: float = 0.0) -> int | None:
+    """The exit code of this process's JVM, if it had one and that has ended, or does so in so many seconds."""
+    pyspark = sys.modules.get("pyspark")
+    context = getattr(pyspark, "SparkContext", None)  # none yet while pyspark is being imported
+    process = getattr(context._gateway, "proc", None) if context is not None else None
+    try:
+        return None if process is None else int(process.wait(patience))
+    except subprocess.TimeoutExpired:
+        return None
