@@ -74,7 +74,7 @@ class Now(NamedTuple):
 
     boot: str  # leases end with the boot that they were given in
     beat: int  # microseconds of this boot: what leases are measured with
-    wall: int  # microseconds: what delays and expiries are measured with
+    wall: int  # microseconds since 1970: what delays and expiries are measured with; nobody sets it back or forth (queue/steady.py)
 
 
 class Book:

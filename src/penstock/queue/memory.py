@@ -7,7 +7,7 @@ from dataclasses import replace
 from operator import itemgetter
 from types import MappingProxyType
 
-from penstock.core.time import Clock, SystemClock, micros
+from penstock.core.time import Clock, micros
 from penstock.errors import AlreadyThere
 from penstock.log.groups.leases import LeaseClock, MachineClock
 from penstock.queue import desk
@@ -18,6 +18,7 @@ from penstock.queue.port import Consumer, Delivery, Limit, Message, QueueSpec, Q
 from penstock.queue.refusals import full, too_large, unroutable
 from penstock.queue.room import fits, too_many, too_old
 from penstock.queue.routing import takes
+from penstock.queue.steady import SteadyClock
 from penstock.queue.telling import state_of
 
 NOTE = "in the memory of one process: gone when it ends"
@@ -150,7 +151,7 @@ class MemoryQueues:
     """Queues of this process; threads share them."""
 
     def __init__(self, clock: Clock | None = None, leases: LeaseClock | None = None) -> None:
-        self._clock, self._leases = clock or SystemClock(), leases or MachineClock()
+        self._clock, self._leases = clock or SteadyClock(), leases or MachineClock()
         self._queues: dict[str, MemoryQueue] = {}
         self._sources: dict[str, list[MemoryQueue]] = {}
         self._ids = Ids()

@@ -7,6 +7,7 @@ from contextlib import suppress
 
 import orjson
 
+from penstock.core.time import Clock, SystemClock
 from penstock.errors import AlreadyThere, NotFound, PenstockError
 from penstock.log.file import FileLog
 from penstock.log.groups.leases import LeaseClock, MachineClock
@@ -22,6 +23,7 @@ from penstock.queue.refusals import unroutable
 from penstock.queue.routing import FOR, takes
 from penstock.queue.settings import decode_spec, encode_spec
 from penstock.queue.share import Share
+from penstock.queue.steady import SharedClock
 
 _KNOWN = 1.0  # seconds until queues that another process made or deleted are noticed
 _SETTINGS, _ENDED = ".json", ".ended"
@@ -35,6 +37,8 @@ class LogQueues:
         """groups: where it is noted how far each queue has come."""
         self.log, self.groups = log, groups
         self._leases = leases or MachineClock()
+        # A clock that was given is not the machine's, and nobody else sets it.
+        self._clock: Clock = SharedClock(log.storage, DIRECTORY, log.clock) if isinstance(log.clock, SystemClock) else log.clock
         self.ids = Ids()
         self._open: dict[str, LogQueue] = {}
         self.sent: dict[str, float] = {}  # by source: when this process last sent to it
@@ -86,7 +90,7 @@ class LogQueues:
 
     def now(self) -> Now:
         boot, at = self._leases.beat()
-        return Now(boot, at, self.log.clock.now())
+        return Now(boot, at, self._clock.now())
 
     def dead(self, spec: QueueSpec) -> Topic:
         """The topic of a queue's dead letters; they are there although somebody deleted the queue of them."""
