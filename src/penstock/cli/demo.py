@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from penstock.errors import AlreadyThere, PenstockError
+from penstock.storage.home import make_private
 
 if TYPE_CHECKING:
     from penstock.cli.demo_engine import Engine
@@ -112,7 +113,7 @@ def _home(given: Path | None, keep: bool) -> Iterator[Place]:
     if given is not None and given.exists() and any(given.iterdir()):
         raise AlreadyThere(f"the directory {given} is not empty", hint="the demo makes topics and views of its own: give a new one")
     if given is not None:
-        given.mkdir(parents=True, exist_ok=True)
+        make_private(given)
     place = Place(given.absolute() if given else Path(tempfile.mkdtemp(prefix="penstock-demo-")), keep or given is not None)
     try:
         yield place

@@ -69,6 +69,7 @@ def _warm() -> None:
 
 def _home(home: Path) -> "Iterator[Finding]":
     from penstock.engine.inspect import Finding
+    from penstock.storage.home import open_to_others
 
     if not home.exists():
         yield Finding("ok", f"home {home}: not there yet, made when something is written")
@@ -77,8 +78,9 @@ def _home(home: Path) -> "Iterator[Finding]":
     yield Finding("ok", f"home {home}, {free / (1 << 30):,.1f} GiB free")
     if free < _LITTLE_SPACE:
         yield Finding("warn", "little space is left on its disk", "make room, or set PENSTOCK_HOME to another disk")
-    if home.stat().st_mode & 0o022:
-        yield Finding("warn", "other users of this machine can write to it", f"chmod go-w {home}")
+    if found := open_to_others(home):
+        what, _, hint = found.partition(": ")
+        yield Finding("warn", what, hint)
 
 
 def _python() -> "Iterator[Finding]":

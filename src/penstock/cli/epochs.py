@@ -2,11 +2,14 @@
 
 import click
 
+from penstock.cli.output import raw_option
+
 
 @click.command()
 @click.argument("flow")
 @click.option("--last", type=click.IntRange(min=1), default=20, show_default=True, metavar="N", help="How many epochs.")
 @click.option("--output", type=click.Choice(["table", "jsonl", "csv"]), help="Default: a table on a terminal, else JSON lines.")
+@raw_option
 def epochs(flow: str, last: int, output: str | None) -> None:
     """Show the last epochs of FLOW: rows, seconds, and milliseconds of each numbered step.
 

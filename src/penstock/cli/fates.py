@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from penstock.cli.log import with_log
+from penstock.cli.output import raw_option
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -20,6 +21,7 @@ UNHEALTHY = 4
     help="Judge the stored rows once more, on the side, as if the flow's streams had this lateness; changes nothing.",
 )
 @click.option("--output", type=click.Choice(["table", "jsonl", "csv"]), help="Default: a table on a terminal, else JSON lines.")
+@raw_option
 def fates(flow: str, lateness: str | None, output: str | None) -> int:
     """Print the books of FLOW (its name, or the file that defines it): rows in = the sum of their fates.
 

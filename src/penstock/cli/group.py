@@ -3,10 +3,10 @@
 import click
 
 from penstock.cli.log import with_log
-from penstock.cli.output import again_and_again
+from penstock.cli.output import again_and_again, with_raw
 
-_OUTPUT = click.option(
-    "--output", type=click.Choice(["table", "jsonl", "csv"]), help="Default: a table on a terminal, else JSON lines."
+_OUTPUT = with_raw(
+    click.option("--output", type=click.Choice(["table", "jsonl", "csv"]), help="Default: a table on a terminal, else JSON lines.")
 )
 
 

@@ -1,13 +1,14 @@
 """Rows on the terminal or in a pipe: a table for people, JSON lines or CSV for programs.
 
-What data may hold is not what a terminal may be told: characters that would steer it are shown as escapes.
+What data may hold is not what a terminal may be told: characters that would steer it are shown as escapes. Nor is it what a
+spreadsheet may be told: text in CSV that begins like a formula gets an apostrophe in front, unless `--raw` was said.
 """
 
 import math
 import struct
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -20,10 +21,54 @@ if TYPE_CHECKING:
 OUTPUTS = ("table", "jsonl", "csv")
 NULL = "∅"
 _EXACT = {16: 2.0**11, 32: 2.0**24, 64: 1e15}  # from here on a float of so many bits is a whole number, and shown as it is
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+_RAW = "penstock.raw"
 _CLEAR = "\x1b[H\x1b[2J"
 _STEERING = [*range(32), *range(127, 160), *range(0x200E, 0x2010), 0x2028, 0x2029, *range(0x202A, 0x202F), *range(0x2066, 0x206A)]
 _SHOWN = {code: f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}" for code in _STEERING}
 _IN_JSON = {code: f"\\u{code:04x}" for code in _STEERING if code >= 127}
+
+
+def _take_raw(ctx: click.Context, _: click.Parameter, value: bool) -> None:
+    ctx.meta[_RAW] = value
+
+
+raw_option = click.option(
+    "--raw",
+    is_flag=True,
+    expose_value=False,
+    callback=_take_raw,
+    help="CSV with text as it is; by default text that a spreadsheet would take for a formula gets an apostrophe in front.",
+)
+
+
+def with_raw(output: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """An option `--output`, and `--raw` beside it."""
+    return lambda command: output(raw_option(command))
+
+
+def inert(value: str) -> str:
+    """Text as a cell of CSV that no spreadsheet runs."""
+    context = click.get_current_context(silent=True)
+    raw = context is not None and context.meta.get(_RAW)
+    return f"'{value}" if value.startswith(_FORMULA) and not raw else value
+
+
+def csv_line(cells: Iterable[object]) -> str:
+    """A line of CSV. Told that lines end with both, Python puts a cell with either of them into quotes."""
+    import csv
+    import io
+
+    line = io.StringIO()
+    csv.writer(line, lineterminator="\r\n").writerow(cells)
+    return line.getvalue().removesuffix("\r\n") + "\n"
+
+
+def is_text(t: Any) -> bool:
+    """Whether values of this type are somebody's text, and no numbers or times."""
+    import pyarrow as pa
+
+    return not (_is_number(t) or pa.types.is_temporal(t) or pa.types.is_boolean(t))
 
 
 def print_table(
@@ -74,13 +119,12 @@ def _print_jsonl(table: "pa.Table") -> None:
 
 
 def _print_csv(table: "pa.Table") -> None:
-    import csv
-
     on_terminal = sys.stdout.isatty()
-    writer = csv.writer(sys.stdout, lineterminator="\n")
-    writer.writerow(table.column_names)
-    for row in _cells(table):
-        writer.writerow([safe(cell) for cell in row] if on_terminal else row)
+    sys.stdout.write(csv_line(inert(name) for name in table.column_names))
+    text = [is_text(field.type) for field in table.schema]
+    for cells in _cells(table):
+        row = [inert(cell) if free else cell for cell, free in zip(cells, text, strict=True)]
+        sys.stdout.write(csv_line([safe(cell) for cell in row] if on_terminal else row))
 
 
 def _print_for_people(table: "pa.Table", title: str | None, keys: Sequence[str], writer: "Writer | None") -> None:

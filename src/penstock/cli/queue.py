@@ -4,11 +4,11 @@ from typing import Any, BinaryIO
 
 import click
 
-from penstock.cli.output import again_and_again
+from penstock.cli.output import again_and_again, with_raw
 from penstock.cli.queue_at import opened, opened_queues, with_at
 
-_OUTPUT = click.option(
-    "--output", type=click.Choice(["table", "jsonl", "csv"]), help="Default: a table on a terminal, else JSON lines."
+_OUTPUT = with_raw(
+    click.option("--output", type=click.Choice(["table", "jsonl", "csv"]), help="Default: a table on a terminal, else JSON lines.")
 )
 _MOVING = (
     click.option("--where", metavar="SQL", help="Only messages for which this holds: fields of a JSON body, id, key, reason…"),

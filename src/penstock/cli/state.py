@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from penstock.cli.output import OUTPUTS, kind_of, print_table, safe
+from penstock.cli.output import OUTPUTS, kind_of, print_table, safe, with_raw
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from penstock.engine.decision import Decisions
     from penstock.engine.state_report import Holding
 
-_OUTPUT = click.option("--output", type=click.Choice(OUTPUTS), help="Default: a table on a terminal, else JSON lines.")
+_OUTPUT = with_raw(click.option("--output", type=click.Choice(OUTPUTS), help="Default: a table on a terminal, else JSON lines."))
 
 
 @click.group()

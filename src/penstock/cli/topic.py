@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import click
 
 from penstock.cli.log import found_or_made, with_log
+from penstock.cli.output import raw_option
 from penstock.cli.topic_care import alter, clean, cleaning_options, cleaning_settings
 
 if TYPE_CHECKING:
@@ -77,6 +78,7 @@ def create(name: str, future: str | None, adopt: bool, **settings: Any) -> None:
 
 @topic.command("list")
 @click.option("--output", type=_OUTPUT, help=_OUTPUT_HELP)
+@raw_option
 def list_(output: str | None) -> None:
     """List the topics.
 
@@ -102,6 +104,7 @@ def list_(output: str | None) -> None:
 @topic.command()
 @click.argument("name")
 @click.option("--output", type=_OUTPUT, help=_OUTPUT_HELP)
+@raw_option
 def describe(name: str, output: str | None) -> None:
     """Show settings and partitions of the topic NAME: offsets, last write, greatest event time and mark, size, disorder.
 
@@ -189,6 +192,7 @@ def produce(
 @click.option("--partition", type=click.IntRange(min=0), metavar="N", help="This partition only.")
 @click.option("--meta/--no-meta", default=None, help="Partition, offset, key and times too; by default in tables only.")
 @click.option("--output", type=_OUTPUT, help=_OUTPUT_HELP)
+@raw_option
 def consume(name: str, output: str | None, meta: bool | None, **order: Any) -> None:
     """Print the rows of the topic NAME, partition by partition.
 

@@ -1,7 +1,5 @@
 """penstock topic consume: rows of a topic as a table, JSON lines or CSV."""
 
-import csv
-import io
 import re
 import sys
 from collections.abc import Iterator
@@ -12,7 +10,7 @@ import click
 import orjson
 import pyarrow as pa
 
-from penstock.cli.output import kind_of, print_table, safe
+from penstock.cli.output import csv_line, inert, is_text, kind_of, print_table, safe
 from penstock.cli.table import Writer
 from penstock.cli.topic_rows import META, Rows, as_object, parsed, rows_of
 from penstock.cli.topic_where import Condition
@@ -193,20 +191,20 @@ class CsvWriter:
 
     def write(self, rows: Rows) -> None:
         names = rows.table.schema.names if self.meta else [*rows.own, *([rows.op] if self.changes or rows.gone else [])]
-        text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
+        lines = []
         if not self.header:
             self.header = names
-            writer.writerow(names)
+            lines.append(csv_line(inert(name) for name in names))
         self.left_out |= set(names) - set(self.header)
         columns = [self._cells(rows.table, name) for name in self.header]
-        writer.writerows(zip(*columns, strict=True))
-        self.out.write(text.getvalue().encode().removesuffix(b"\n").split(b"\n"))
+        lines += [csv_line(row) for row in zip(*columns, strict=True)]
+        self.out.write("".join(lines).encode().removesuffix(b"\n").split(b"\n"))
 
     def _cells(self, table: pa.Table, name: str) -> list[object]:
         if name not in table.schema.names:
             return [None] * int(table.num_rows)
-        return [_cell(value) for value in json_values(table.column(name))]
+        cells = [_cell(value) for value in json_values(table.column(name))]
+        return [inert(cell) if isinstance(cell, str) else cell for cell in cells] if is_text(table.field(name).type) else cells
 
 
 def _cell(value: object) -> object:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from penstock.cli.output import OUTPUTS, print_table, safe
+from penstock.cli.output import OUTPUTS, print_table, safe, with_raw
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
     from penstock.views.view import View
 
-_OUTPUT = click.option("--output", type=click.Choice(OUTPUTS), help="How rows are printed; a table on a terminal, else jsonl.")
+_OUTPUT = with_raw(
+    click.option("--output", type=click.Choice(OUTPUTS), help="How rows are printed; a table on a terminal, else jsonl.")
+)
 _POSITION = re.compile(r"(?P<topic>[^/]+)/(?P<partition>\d+)@(?P<offset>\d+)", re.ASCII)
 
 

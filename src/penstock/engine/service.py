@@ -25,7 +25,7 @@ from penstock.flow.graph import FlowGraph
 from penstock.flow.plan import Plan, Source
 from penstock.log.file import FileLog
 from penstock.log.port import Log
-from penstock.storage.home import find_home
+from penstock.storage.home import find_home, open_to_others
 from penstock.storage.local import LocalStorage
 
 
@@ -82,6 +82,8 @@ def serve(graphs: Sequence[FlowGraph], order: Order, show: Show | None = None) -
     if order.mode not in ("run", "catch_up", "drain"):
         raise BadInput(f"a flow cannot {order.mode!r}", hint="run, catch_up or drain")
     show.say(f"home {runtime.home}" + ("" if isinstance(runtime.log, FileLog) else f" · log {runtime.log}"))
+    if warning := open_to_others(runtime.home):
+        show.say(warning)
     stop = threading.Event()
     with ended_by_signals():
         plans = [runtime.plan(graph, graphs) for graph in graphs]

@@ -17,6 +17,7 @@ from penstock.errors import BadSchema, DamagedView, Mismatch, SinkError, SinkUna
 from penstock.sinks.port import SinkSpec
 from penstock.sinks.view_checks import Sum, Sums, line_check
 from penstock.sinks.view_tables import CRC, NUMBER, Layout, summed
+from penstock.storage.home import make_private
 
 APPLICATION = 0x50454E53  # "PENS", in the file's header
 FORMAT = 2
@@ -59,7 +60,7 @@ class Meta:
 
 def create(path: Path, meta: Meta, incarnation: str, generation: int) -> None:
     """Makes the database of a view that has no epoch yet. It appears under its name whole; one that is there already stays."""
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_private(path.parent)
     draft = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     try:
         _fill(draft, meta, incarnation, generation)

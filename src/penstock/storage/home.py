@@ -1,6 +1,8 @@
 """Where Penstock keeps its things: PENSTOCK_HOME, else the nearest `.penstock` upwards, else `./.penstock`."""
 
 import os
+import stat
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,6 +29,23 @@ class Home:
     @property
     def views(self) -> Path:
         return self.path / "views"
+
+
+def make_private(path: Path) -> None:
+    """Makes a directory, and those above it that are missing, for their owner alone."""
+    missing = [directory for directory in (path, *path.parents) if not directory.exists()]
+    for directory in reversed(missing):
+        with suppress(FileExistsError):
+            directory.mkdir(0o700)
+
+
+def open_to_others(home: Path) -> str | None:
+    """A sentence, if other users of the machine can look into the home; None if they cannot."""
+    mode = stat.S_IMODE(home.stat().st_mode) if home.is_dir() else 0
+    if not mode & 0o077:
+        return None
+    what = "change" if mode & 0o022 else "read"
+    return f"other users of this machine can {what} home {home} (mode {mode:03o}): chmod 700 {home}, unless they shall"
 
 
 def find_home() -> Path:

@@ -15,6 +15,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from penstock.errors import AlreadyThere, DiskFull, NotFound, PenstockError, StorageError
+from penstock.storage.home import make_private
 
 _TEMPORARY = ".tmp-"
 # Below this a copy is cheaper than a map, and a small file may be cut back while others read it.
@@ -282,7 +283,7 @@ class LocalStorage:
         except FileNotFoundError:
             if not make:
                 raise
-        os.makedirs(self.root, 0o700, exist_ok=True)
+        make_private(Path(self.root))
         return os.open(self.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
     def _step(self, fd: int, part: str, make: bool) -> int:

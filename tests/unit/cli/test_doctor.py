@@ -82,4 +82,4 @@ def test_a_home_that_others_can_write_is_pointed_out(home: Path, capsys: pytest.
     home.mkdir()
     home.chmod(0o777)
     assert run(["doctor"]) == 0
-    assert "! other users of this machine can write to it" in capsys.readouterr().out
+    assert "! other users of this machine can change home" in capsys.readouterr().out

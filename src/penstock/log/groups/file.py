@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from penstock.errors import Damaged, DiskFull, StorageError
+from penstock.storage.home import make_private
 
 APPLICATION = 0x50454E47  # "PENG", in the file's header
 FORMAT = 2
@@ -45,7 +46,7 @@ def connect(path: Path) -> sqlite3.Connection:
 
 
 def _create(path: Path) -> None:
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_private(path.parent)
     draft = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     try:
         os.close(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))  # for its owner alone
