@@ -21,6 +21,7 @@ class Item:
     """A message that is not done."""
 
     __slots__ = (
+        "begun",
         "consumer",
         "count",
         "due",
@@ -60,6 +61,7 @@ class Item:
         self.expires = expires
         self.key = key
         self.count = 0
+        self.begun = True  # lent, and as far as anybody knows work on it has begun
         self.where = READY
 
     def __lt__(self, other: "Item") -> bool:
@@ -125,19 +127,23 @@ class Book:
             self._ages.extend(items)
         self._tidy()
 
-    def lend(self, items: Sequence[Item], consumer: str, token: int, until: int) -> None:
+    def lend(self, items: Sequence[Item], consumer: str, token: int, until: int, tells: bool = False) -> None:
         for item in items:
+            self._untried(item)
             self._leave(item)
-        self._hand_out(items, consumer, token, until)
+        self._hand_out(items, consumer, token, until, tells)
 
-    def _hand_out(self, items: Sequence[Item], consumer: str, token: int, until: int) -> None:
-        again = 0
+    def _hand_out(self, items: Sequence[Item], consumer: str, token: int, until: int, tells: bool) -> None:
+        """A message is watched from its second delivery on, and from the first if that is the last: whoever had it may have died
+        of another one, which it was only lent together with."""
+        again, watched = 0, 1 if self.tries > 1 else 0
         for item in items:
             item.where = LENT
             item.consumer = consumer
             item.token = token
             item.until = until
             item.count += 1
+            item.begun = not tells or item.count <= watched
             if item.count > 1:
                 again += 1
         if again:
@@ -202,7 +208,7 @@ class Book:
 
     # Who is next
 
-    def take(self, consumer: str, most: int, until: int) -> list[Item]:
+    def take(self, consumer: str, most: int, until: int, tells: bool = False) -> list[Item]:
         """Lends the next messages: the highest priority first, and then the oldest."""
         fresh, line, taken = self._fresh, self._line, list[Item]()
         while len(taken) < most and (fresh or line):
@@ -215,7 +221,7 @@ class Book:
                 taken.append(item)
         self.ready -= len(taken)
         if taken:
-            self._hand_out(taken, consumer, self.token + 1, until)
+            self._hand_out(taken, consumer, self.token + 1, until, tells)
         return taken
 
     def oldest(self) -> Iterator[Item]:
@@ -259,6 +265,7 @@ class Book:
             until, token, items = heappop(self._leases)
             self._leased -= len(items)
             for item in _lent(items, token, until):
+                self._untried(item)
                 self.give_back(item, AT_ONCE, RAN_OUT)
         while self._expiring and self._expiring[0][0] <= now.wall:
             item = heappop(self._expiring)[2]
@@ -269,6 +276,7 @@ class Book:
         """The machine was started anew: nobody holds anything any more."""
         self.boot = boot
         for item in [item for item in self.items.values() if item.where == LENT]:
+            self._untried(item)
             self.give_back(item, AT_ONCE, RAN_OUT)
         self._leases.clear()
         self._leased = 0
@@ -289,6 +297,12 @@ class Book:
                 self._lease_out(item.until, item.token, [item])
 
     # Inside
+
+    def _untried(self, item: Item) -> None:
+        """Its lease is over. If nobody began with it, that was no try."""
+        if item.where == LENT and not item.begun:
+            item.count -= 1
+            item.begun = True
 
     def _leave(self, item: Item) -> None:
         if item.where == READY:

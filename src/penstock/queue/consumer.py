@@ -78,4 +78,4 @@ class QueueConsumer:
 def consumer_of(name: str | None, prefetch: int, lease: Time | None) -> Consumer:
     """Who asks: by default a name that nobody else has, with host and process."""
     given = name or f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(3)}"
-    return Consumer(given, prefetch, None if lease is None else duration(lease, "lease"))
+    return Consumer(given, prefetch, None if lease is None else duration(lease, "lease"), tells=True)

@@ -25,8 +25,9 @@ def waken(book: Book, now: Now) -> list[Event]:
 def lend(book: Book, spec: QueueSpec, consumer: Consumer, most: int, now: Now) -> tuple[list[Item], list[Event]]:
     most = min(most, consumer.prefetch - book.held.get(consumer.name, 0))
     until = now.beat + micros(consumer.lease or spec.lease)
-    items = book.take(consumer.name, most, until) if most > 0 else []
-    return items, [["take", consumer.name, book.token, until, [i.place for i in items]]] if items else []
+    items = book.take(consumer.name, most, until, consumer.tells) if most > 0 else []
+    event: Event = ["take", consumer.name, book.token, until, [i.place for i in items]]
+    return items, [[*event, True] if consumer.tells else event] if items else []
 
 
 def settle(book: Book, spec: QueueSpec, settlements: Sequence[Settlement], now: Now) -> tuple[list[str], list[Event]]:
@@ -60,6 +61,9 @@ def _other(book: Book, spec: QueueSpec, item: Item, settlement: Settlement, now:
         reason = readable(settlement.reason) or "it was rejected"
         book.set_aside(item, reason)
         return ["aside", reason, [item.place]]
+    if settlement.fate == "begin":
+        item.begun = True
+        return ["begin", [item.place]]
     until = now.beat + micros(spec.lease if settlement.delay is None else settlement.delay)
     book.extend(item, until)
     return ["extend", until, [item.place]]
@@ -102,8 +106,11 @@ def told(book: Book, event: Event) -> None:
     """Does again what an event says."""
     kind = event[0]
     if kind == "take":
-        _, consumer, token, until, places = event
-        book.lend([book.items[p] for p in places], consumer, token, until)
+        _, consumer, token, until, places, *tells = event
+        book.lend([book.items[p] for p in places], consumer, token, until, bool(tells))
+    elif kind == "begin":
+        for place in event[1]:
+            book.items[place].begun = True
     elif kind == "done":
         book.finish([book.items[place] for place in event[2]], event[1])
     elif kind == "back":

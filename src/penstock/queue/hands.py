@@ -56,7 +56,16 @@ class Hands:
                     lent.fate = "auto"
                 else:
                     self._out[lent.delivery.receipt] = lent
-        return made
+        return self._begun(made)
+
+    def _begun(self, made: list[L]) -> list[L]:
+        """Tells that work begins, where that is watched; those whose lease has run out meanwhile are not handed out."""
+        watched = [Settlement(one.delivery.receipt, "begin") for one in made if one.delivery.watched and not self.auto]
+        lost = set(self.port.settle(watched)) if watched else set()
+        with self._guard:
+            for receipt in lost:
+                self._out.pop(receipt, None)
+        return [one for one in made if one.delivery.receipt not in lost] if lost else made
 
     def settle(self, pairs: Sequence[tuple[Lent, Settlement]]) -> None:
         """Does it; LeaseLost with those that were lost."""

@@ -9,6 +9,8 @@ from types import TracebackType
 
 from penstock.queue.port import QueuePort, Settlement
 
+_GOES_ON = ("extend", "begin")  # what does not end a delivery
+
 
 class Keeper:
     """A thread beside the work, for the time of a `with`; at its end everything that was handed in is settled.
@@ -68,7 +70,7 @@ class Keeper:
     def settle_now(self, settlements: Sequence[Settlement]) -> set[str]:
         """Settles them at once; the receipts that were lost."""
         with self._wake:
-            self._held.difference_update(s.receipt for s in settlements if s.fate != "extend")
+            self._held.difference_update(s.receipt for s in settlements if s.fate not in _GOES_ON)
             self._going += len(settlements)
         try:
             return self._carry_out(settlements)
@@ -118,6 +120,6 @@ class Keeper:
                 if s.fate == "nack":
                     rest = self._port.spec.retry if s.delay is None else s.delay
                     self.resting = max(self.resting, time.monotonic() + 1.1 * rest.total_seconds())
-                if s.fate != "extend":
+                if s.fate not in _GOES_ON:
                     self.settled["lost" if s.receipt in lost else s.fate if s.tried else "untried"] += 1
         return lost

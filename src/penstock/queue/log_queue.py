@@ -62,6 +62,7 @@ class _Lent(NamedTuple):
     receipt: str
     attempt: int
     sent: int
+    watched: bool
 
 
 class _Own(NamedTuple):
@@ -113,7 +114,7 @@ class LogQueue:
         def act(share: Share, now: Now) -> tuple[list[_Lent], list[Event]]:
             events = self._here.lookout.glance(share, most, self._queues.sent.get(self._spec.origin, 0.0), now)
             items, taken = desk.lend(share.book, self._spec, consumer, most, now)
-            lent = [_Lent(item.place, desk.receipt(item), item.count, item.sent) for item in items]
+            lent = [_Lent(item.place, desk.receipt(item), item.count, item.sent, not item.begun) for item in items]
             return lent, [*events, *taken, *(desk.finish(share.book, items, "acked") if auto else [])]
 
         lent = self._ledger.run(act, durable=auto)
@@ -122,14 +123,18 @@ class LogQueue:
         return deliveries
 
     def settle(self, settlements: Sequence[Settlement]) -> Sequence[str]:
-        lost = self._ledger.run(lambda share, now: desk.settle(share.book, self._spec, settlements, now)) if settlements else []
+        durable = any(settlement.fate != "begin" for settlement in settlements)  # a power loss ends all leases anyway
+        act = partial(_settled, spec=self._spec, settlements=settlements)
+        lost = self._ledger.run(act, durable) if settlements else []
         self.tell()
         return lost
 
     def peek(self, most: int = 10) -> Sequence[Delivery]:
         def act(share: Share, now: Now) -> tuple[list[_Lent], list[Event]]:
             events = self._here.lookout.look(share, max(most, AHEAD), now)
-            return [_Lent(item.place, "", item.count, item.sent) for item in islice(share.book.in_line(), max(most, 0))], events
+            return [
+                _Lent(item.place, "", item.count, item.sent, False) for item in islice(share.book.in_line(), max(most, 0))
+            ], events
 
         return self._deliveries(self._ledger.run(act, durable=False))
 
@@ -198,7 +203,9 @@ class LogQueue:
 
     def _deliveries(self, lent: Sequence[_Lent]) -> Sequence[Delivery]:
         found = self._here.lookout.shelf.messages([one.place for one in lent])
-        return [Delivery(found[one.place], one.receipt, one.attempt, one.sent, self._origin(one.place)) for one in lent]
+        return [
+            Delivery(found[one.place], one.receipt, one.attempt, one.sent, self._origin(one.place), one.watched) for one in lent
+        ]
 
     def _origin(self, place: int) -> str:
         partition, offset = where(place)
@@ -229,6 +236,10 @@ class LogQueue:
         source = Source(self._spec.origin, self._topic.id, self._topic.spec.partitions)
         with suppress(PenstockError):  # it is told again
             groups.put(f"{QUEUE}{self._spec.name}", source, self._ledger.run(_first_undone, durable=False))
+
+
+def _settled(share: Share, now: Now, spec: QueueSpec, settlements: Sequence[Settlement]) -> tuple[list[str], list[Event]]:
+    return desk.settle(share.book, spec, settlements, now)
 
 
 def _first_undone(share: Share, _: Now) -> tuple[dict[int, int], list[Event]]:

@@ -140,7 +140,8 @@ class MemoryQueue:
     def _deliveries(self, items: Sequence[Item], lent: bool = True) -> list[Delivery]:
         make, origin = tuple.__new__, f"{self._spec.name}/"  # Delivery(…) is half as fast
         return [
-            make(Delivery, (i.kept, f"{i.place}-{i.token}" if lent else "", i.count, i.sent, f"{origin}{i.place}")) for i in items
+            make(Delivery, (i.kept, f"{i.place}-{i.token}" if lent else "", i.count, i.sent, f"{origin}{i.place}", not i.begun))
+            for i in items
         ]
 
     def _origin(self, item: Item) -> str:

@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Literal, NamedTuple, Protocol
 
 Policy = Literal["buffer", "push-back", "drop-newest", "drop-oldest"]
-Fate = Literal["ack", "nack", "reject", "extend"]
+Fate = Literal["ack", "nack", "reject", "extend", "begin"]
 PRIORITIES = 10  # 0 to 9; the highest comes first
 
 
@@ -91,11 +91,14 @@ class Delivery(NamedTuple):
     attempt: int  # 1: nobody had it before
     sent: int  # microseconds: when the queue got it
     origin: str = ""  # where it stands: topic/partition/offset, or what the broker has instead
+    watched: bool = (
+        False  # whoever begins with it settles it with `begin` first: else this delivery is no try if its lease runs out
+    )
 
 
 class Settlement(NamedTuple):
     """What becomes of a delivery. ack: it is done. nack: it is lent again, after `delay`. reject: to the dead letters.
-    extend: its lease begins anew, `delay` long."""
+    extend: its lease begins anew, `delay` long. begin: work on one that is watched begins now."""
 
     receipt: str
     fate: Fate
@@ -111,6 +114,7 @@ class Consumer:
     name: str
     prefetch: int = 100  # messages that it may hold at once
     lease: timedelta | None = None  # None: what the queue's settings say
+    tells: bool = False  # whether it tells when it begins with a message that is watched
 
 
 @dataclass(frozen=True)

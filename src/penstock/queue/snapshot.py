@@ -31,12 +31,14 @@ def restored(said: dict[str, Any]) -> Book:
 
 def _row(item: Item) -> list[Any]:
     place = [item.place, item.size, item.sent, item.priority, item.due, item.expires, item.key, item.number, item.count, item.where]
-    return [*place, item.consumer, item.token, item.until] if item.count else place
+    held = [item.consumer, item.token, item.until] if item.count else []
+    return [*place, *held] if item.begun else [*place, *held, False]
 
 
 def _item(row: list[Any]) -> Item:
     item = Item(*row[:7])
     item.number, item.count, item.where = row[7:10]
     if item.count:
-        item.consumer, item.token, item.until = row[10:]
+        item.consumer, item.token, item.until = row[10:13]
+        item.begun = len(row) == 13
     return item

@@ -133,6 +133,8 @@ class Worker:
 
     def _handled(self, message: Received) -> Settlement | None:
         try:
+            if not self._begins(message.delivery):
+                return None
             self._handler(message)
             return message.ending(None)
         except Exception as error:
@@ -141,6 +143,10 @@ class Worker:
             self._broke.append(error)
             self.stop()
             return None if message.fate else _untried(message.delivery)
+
+    def _begins(self, delivery: Delivery) -> bool:
+        """Tells so, where that is watched; False if somebody else has it by now."""
+        return not (delivery.watched and self._keeper.settle_now([Settlement(delivery.receipt, "begin")]))
 
     def _after(self, message: Received, error: Exception) -> Settlement | None:
         """What becomes of a message that the handler failed with."""
