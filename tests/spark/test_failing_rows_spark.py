@@ -10,12 +10,11 @@ import orjson
 import pytest
 
 from penstock import Flow, FlowTest, Schema, Tumbling, agg
-from penstock.engine import loop
+from penstock.engine import loop, sql_guard
 from penstock.engine.analyze import SparkAnalyzer
 from penstock.engine.opening import Wish
 from penstock.engine.progress import balance
 from penstock.engine.sql import SqlSteps
-from penstock.engine.sql_guard import MOST_CAUSES
 from penstock.errors import FailedRow
 from penstock.log.port import TopicSpec
 from penstock.log.producer import Producer
@@ -28,22 +27,27 @@ READINGS = "sensor string, value string, n int, at timestamp"
 
 
 class OnSpark:
-    """The tests' own session, for flow.test()."""
+    """The tests' own session, for flow.test(). careful: without a first job that fails, which costs the Python workers of its tasks."""
 
-    def __init__(self, session: "SparkSession") -> None:
+    def __init__(self, session: "SparkSession", careful: bool = True) -> None:
         self.type_of = SparkAnalyzer(session).type_of
-        self.sql = SqlSteps(session)
+        self.sql = SqlSteps(session, careful=careful)
 
 
-Start = Callable[[Flow], FlowTest]
+Start = Callable[..., FlowTest]
+
+
+@pytest.fixture(scope="module")
+def on_spark(spark: "SparkSession") -> OnSpark:
+    return OnSpark(spark)
 
 
 @pytest.fixture
-def started(spark: "SparkSession") -> Iterator[Start]:
+def started(spark: "SparkSession", on_spark: OnSpark) -> Iterator[Start]:
     opened: list[FlowTest] = []
 
-    def start(flow: Flow) -> FlowTest:
-        opened.append(flow.test(analyzer=OnSpark(spark)))
+    def start(flow: Flow, careful: bool = True) -> FlowTest:
+        opened.append(flow.test(analyzer=on_spark if careful else OnSpark(spark, careful)))
         return opened[-1]
 
     yield start
@@ -63,7 +67,7 @@ def test_each_row_that_fails_is_dead_with_expression_cause_and_row(started: Star
     flow = Flow("lab")
     made = readings(flow).select("sensor", twice="cast(value as int) * 2", share="100 / n", first="array(1, 2)[n]")
     made.named("made").view("made", key="sensor")
-    t = started(flow)
+    t = started(flow, careful=False)
     t.send(
         "readings",
         reading("a", "1"),
@@ -169,20 +173,21 @@ def test_on_a_table_a_version_that_fails_takes_its_key_out_until_a_good_one_come
     assert all(rows == known for _, rows, known in balance(t.fates()))
 
 
-def test_many_rows_that_fail_cost_one_more_job_and_not_one_each(started: Start) -> None:
+def test_many_rows_that_fail_cost_one_more_job_and_not_one_each(started: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sql_guard, "MOST_CAUSES", 3)
     flow = Flow("lab")
     readings(flow).select("sensor", number="cast(value as int)").named("made").view("made", key="sensor")
     t = started(flow)
-    t.send("readings", *(reading(str(i), f"x{i}" if i % 10 == 0 else str(i), second=i % 60) for i in range(20_000)))
+    t.send("readings", *(reading(str(i), f"x{i}" if i % 10 == 0 else str(i), second=i % 60) for i in range(10_000)))
     t.end()
     dead = t.rows("dead")
-    assert sorted(row["offset"] for row in dead) == list(range(0, 20_000, 10))
-    assert len(t.rows("made")) == 18_000
+    assert sorted(row["offset"] for row in dead) == list(range(0, 10_000, 10))
+    assert len(t.rows("made")) == 9_000
     looked_up = [row for row in dead if row["reason"].startswith("CAST_INVALID_INPUT")]
-    assert len(looked_up) == MOST_CAUSES
+    assert len(looked_up) == 3
 
 
-@pytest.mark.parametrize("where", PLACES)
+@pytest.mark.parametrize("where", [p if p == "across tasks" else pytest.param(p, marks=pytest.mark.long) for p in PLACES])
 def test_every_placement_sets_the_same_rows_aside(where: str, tmp_path: Path, spark: "SparkSession") -> None:
     runtime = Placed(tmp_path, spark=spark, where=where)
     flow = Flow("lab")
@@ -194,7 +199,7 @@ def test_every_placement_sets_the_same_rows_aside(where: str, tmp_path: Path, sp
             producer.send(reading(str(i), "x" if i % 5 == 0 else str(i), i % 3, i))
     driver = runtime.started(flow)
     try:
-        loop.drain(driver, threading.Event(), lambda report: None, 25)
+        loop.drain(driver, threading.Event(), lambda report: None, 35)
         driver.deliverer.settle()
     finally:
         driver.release()
@@ -205,7 +210,7 @@ def test_every_placement_sets_the_same_rows_aside(where: str, tmp_path: Path, sp
     assert len(letters) == len({row["offset"] for row in letters})
 
 
-CASES = 2
+CASES = 1
 
 
 @pytest.mark.parametrize("seed", range(CASES))
@@ -225,7 +230,7 @@ def check_a_case(seed: int, started: Start) -> None:
     flow = Flow("lab")
     sums = readings(flow).with_columns(number="cast(value as int)", share="12 / n").named("made").where("share <> 4")
     sums.window(Tumbling("20 seconds"), by="sensor").agg(total=agg.sum("number"), n=agg.count(), name="sums").view("sums")
-    t = started(flow)
+    t = started(flow, careful=rng.random() < 0.8)
     rows = [reading(rng.choice("ab"), rng.choice(["1", "7", "x", "", "99999999999"]), rng.randrange(4), i % 60) for i in range(24)]
     for start in range(0, 24, 8):
         t.send("readings", *rows[start : start + 8])

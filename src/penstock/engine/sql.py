@@ -33,8 +33,9 @@ class SqlSteps:
     """One for a session. A job that fails is run once more with every expression tried for itself, which tells the rows on which
     one fails (G26); a step that had such rows is run like that from then on, so that it costs one job."""
 
-    def __init__(self, session: Any) -> None:
-        self.session = session
+    def __init__(self, session: Any, *, careful: bool = False) -> None:
+        """careful: expressions are tried from the first job on."""
+        self.session, self._careful = session, careful
         self._failing: set[tuple[str, str]] = set()  # flow and step
 
     @cached_property
@@ -68,7 +69,7 @@ class SqlSteps:
         from pyspark.errors import PySparkException
 
         place = (job.program.plan.flow, step.name)
-        if place in self._failing:
+        if self._careful or place in self._failing:
             return self._run(job, step, files, guarded=True)
         try:
             return self._run(job, step, files)
