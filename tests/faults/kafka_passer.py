@@ -11,7 +11,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from faults.engine_shop import SparkFree
 from penstock import Flow
 from penstock.engine import loop
-from penstock.engine.opening import Wish
+from penstock.engine.waiting import Told
 from penstock.errors import PenstockError
 
 PARTITIONS = 4
@@ -31,17 +31,26 @@ def epochs(home: Path, stop: threading.Event, finish: bool) -> None:
         if finish:
             loop.catch_up(driver, stop, lambda report: None)
             driver.deliverer.settle()
-        while not stop.is_set() and not finish:
-            if driver.epoch(Wish()) is None:
-                stop.wait(0.02)
+        else:
+            loop.run(
+                driver,
+                stop,
+                lambda report: None,
+                told=Told(lambda text: print(text.splitlines()[0], flush=True), lambda text: None),
+            )
     finally:
         driver.release()
+
+
+def until_told(stop: threading.Event) -> None:
+    sys.stdin.read()
+    stop.set()
 
 
 def main(home: Path, finish: bool) -> None:
     stop = threading.Event()
     if not finish:
-        threading.Thread(target=lambda: (sys.stdin.read(), stop.set()), daemon=True).start()
+        threading.Thread(target=until_told, args=(stop,), daemon=True).start()
     while not stop.is_set():
         try:
             epochs(home, stop, finish)
