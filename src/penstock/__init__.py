@@ -1,6 +1,6 @@
 """Penstock: stream processing on Spark, in Python. The log is the truth; everything else is a view, kept current exactly once."""
 
-from typing import TYPE_CHECKING, Any
+TYPE_CHECKING = False  # as in typing, which takes a while to load: the command line is not to be interrupted before it can say so
 
 __version__ = "0.1.0"
 
@@ -36,6 +36,8 @@ _NAMES = {
 }
 
 if TYPE_CHECKING:
+    from typing import Any
+
     from penstock.core.position import Position
     from penstock.core.schema import Schema
     from penstock.door import Flow
@@ -86,7 +88,7 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> "Any":
     if name not in _NAMES:
         raise AttributeError(f"module 'penstock' has no attribute {name!r}")
     from importlib import import_module

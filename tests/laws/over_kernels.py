@@ -57,6 +57,7 @@ EVERY = (
     Aggregate("least_dbl", "min", "dbl", pa.float64()),
     Aggregate("most_dbl", "max", "dbl", pa.float64()),
     Aggregate("total_cents", "sum", "cents", pa.decimal128(20, 2)),
+    Aggregate("mean_cents", "avg", "cents", pa.decimal128(14, 6)),
     Aggregate("least_cents", "min", "cents", CENTS),
     Aggregate("most_cents", "max", "cents", CENTS),
     Aggregate("least_txt", "min", "txt", pa.string()),

@@ -27,7 +27,7 @@ READINGS = "sensor string, value string, n int, at timestamp"
 
 
 class OnSpark:
-    """The tests' own session, for flow.test(). careful: without a first job that fails, which costs the Python workers of its tasks."""
+    """The tests' own session, for flow.test(). careful: without a first job that fails, which costs Python workers."""
 
     def __init__(self, session: "SparkSession", careful: bool = True) -> None:
         self.type_of = SparkAnalyzer(session).type_of

@@ -25,9 +25,10 @@ UNHEALTHY = 4
 def fates(flow: str, lateness: str | None, output: str | None) -> int:
     """Print the books of FLOW (its name, or the file that defines it): rows in = the sum of their fates.
 
-    Where windows overlap, a row is judged by each of its windows: then `judged` counts rows, `windows` counts rows times windows,
-    and on time, corrected, diverted and ignored are of the latter. Of lookups, `keys`, `from cache`, `calls` and `failed calls`
-    count keys and calls, not rows; `gone` counts offsets that retention had removed before a run with --accept-gap came to them.
+    Where windows overlap, a row is judged by each of its windows: then `judged` counts rows, `late rows` those that some window
+    refused, `windows` rows times windows, and on time, corrected, diverted and ignored are of the latter. Of lookups, `keys`,
+    `from cache`, `calls` and `failed calls` count keys and calls, not rows; `gone` counts offsets that retention had removed
+    before a run with --accept-gap came to them.
     Of sources, `offsets` = `in` + `marks` + `absent`: those that hold no row are counted, too (compacted away; on Kafka also
     aborted, and the ends of transactions), but not what version 0.1.0 has read, which did not count. Exit code 4 if they do not
     balance.
@@ -88,7 +89,7 @@ def _lines(name: str, books: Any, accounts: Any, wrong: set[str]) -> list[dict[s
     from penstock.log.accounting import ABSENT, MARKS, OFFSETS
 
     held = [what for what in (OFFSETS, MARKS, ABSENT) if any(account.get(what) for account in accounts.values())]
-    known = (GONE, *SETTLED, "judged", "windows", *VERDICTS, *LOOKED_UP)
+    known = (GONE, *SETTLED, "judged", "late rows", "windows", *VERDICTS, *LOOKED_UP)
     used = [fate for fate in known if any(counts.get(fate) for counts in books.values())]
     return [
         {"flow": name, "step": step}

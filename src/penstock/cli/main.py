@@ -4,6 +4,7 @@ A subcommand is imported when it is called, so `penstock --help` loads nothing h
 is the exit code: 0 done, 1 failed, 2 wrong usage, 3 not found, 4 unhealthy, 5 replaced.
 """
 
+import difflib
 import os
 import sys
 import traceback
@@ -73,6 +74,9 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         place = COMMANDS.get(cmd_name)
         if place is None:
+            close = difflib.get_close_matches(cmd_name, COMMANDS, n=1)
+            if close:
+                ctx.fail(f"there is no command {cmd_name!r}; did you mean {close[0]}?")
             return None
         module, _, attribute = place.target.partition(":")
         command: click.Command = getattr(import_module(module), attribute)

@@ -7,6 +7,7 @@ spreadsheet may be told: text in CSV that begins like a formula gets an apostrop
 import math
 import struct
 import sys
+import textwrap
 import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -132,13 +133,14 @@ def _print_for_people(table: "pa.Table", title: str | None, keys: Sequence[str],
 
     if title:
         click.echo(safe(title))
-    header, rows, remark = (writer or Writer()).lines(_columns(table, keys), width_of_terminal())
+    width = width_of_terminal()
+    header, rows, remark = (writer or Writer()).lines(_columns(table, keys), width)
     for line in header:
         click.echo(click.style(line, bold=True) if sys.stdout.isatty() else line)
     for line in rows:
         click.echo(line)
     if remark:
-        click.echo(remark)
+        click.echo(textwrap.fill(remark, width) if width else remark)
 
 
 def _columns(table: "pa.Table", keys: Sequence[str]) -> "list[Column]":

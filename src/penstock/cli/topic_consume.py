@@ -30,6 +30,7 @@ from penstock.log.consumer import (
     read,
 )
 from penstock.log.deletes import delete_line
+from penstock.log.intake import key_columns
 from penstock.log.port import KEY, Topic, TopicSpec
 from penstock.log.text import encode_json, json_values
 
@@ -228,7 +229,7 @@ def write_tables(chosen: Iterator[Rows], spec: TopicSpec, meta: bool, live: bool
 
     def show() -> None:
         table = _together(waiting)
-        keys = [*(table.column_names[:2] if meta else ()), *([spec.key] if spec.key else ())]
+        keys = [*(table.column_names[:2] if meta else ()), *key_columns(spec)]
         print_table(table, "table", keys=keys, writer=writer)
         waiting.clear()
 

@@ -74,7 +74,9 @@ def duration(value: str | timedelta, what: str = "duration") -> timedelta:
     """`"10 minutes"`, `"1 hour 30 minutes"`, `"250 ms"` or a timedelta; never negative."""
     if isinstance(value, timedelta):
         return _not_negative(value, what)
-    text, at, total = value.strip().lower(), 0, 0.0
+    text, at, total = _words(value, what).lower(), 0, 0.0
+    if text.startswith("-"):
+        raise BadTime(f"{what} must not be negative: {value!r}", hint=f'leave the sign out: "{text.lstrip("- ")}"')
     while at < len(text):
         part = _PART.match(text, at)
         unit = part and (_UNITS.get(part[2]) or _UNITS.get(part[2].removesuffix("s")))
@@ -93,14 +95,24 @@ def signed_duration(value: str | timedelta, what: str = "duration") -> timedelta
     """The same, also backwards: "-5 minutes"."""
     if isinstance(value, timedelta):
         return value
-    text = value.strip()
+    text = _words(value, what)
     return -duration(text[1:], what) if text.startswith("-") else duration(text.removeprefix("+"), what)
 
 
 def _not_negative(value: timedelta, what: str) -> timedelta:
     if value < timedelta(0):
-        raise BadTime(f"{what} must not be negative: {value}")
+        raise BadTime(
+            f"{what} must not be negative: {duration_text(value)!r}", hint=f'leave the sign out: "{duration_text(-value)}"'
+        )
     return value
+
+
+def _words(value: object, what: str) -> str:
+    if isinstance(value, str):
+        return value.strip()
+    number = isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < 1e9
+    hint = f'"{value} seconds"' if number else '"10 seconds", "5 minutes", or a timedelta'
+    raise BadTime(f"cannot read {what} {value!r}: a duration is a text with its unit", hint=f"write it like {hint}")
 
 
 def duration_text(value: timedelta) -> str:

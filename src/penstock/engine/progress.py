@@ -14,6 +14,8 @@ from penstock.kernels.fixed import layout_of
 from penstock.kernels.windows import OPEN
 from penstock.log.accounting import OFFSETS, ROWS, balanced
 
+_STEPS_TOLD = 3
+
 
 def clock_text(us: int) -> str:
     """A time for people: seconds, UTC."""
@@ -30,6 +32,24 @@ def holder(decision: Decision, topics: Mapping[str, str]) -> tuple[int, str]:
 
 def count(fates: Mapping[str, Mapping[str, int]], *which: str) -> int:
     return sum(counts.get(fate, 0) for counts in fates.values() for fate in which)
+
+
+def late_rows(counts: Mapping[str, int]) -> int:
+    """Rows that a step has called late; where windows overlap, those that one window at least refused."""
+    return counts.get("late rows", 0) if "windows" in counts else counts.get("diverted", 0) + counts.get("ignored", 0)
+
+
+def late_text(fates: Mapping[str, Mapping[str, int]], before: Mapping[str, Mapping[str, int]]) -> str:
+    """How many rows came late since before, whatever number of windows refused each. Several steps may judge the same rows, and
+    the books do not say which: then each step is named."""
+    found = {step: late_rows(counts) - late_rows(before.get(step, {})) for step, counts in fates.items()}
+    steps = sorted(((rows, step) for step, rows in found.items() if rows), key=lambda pair: (-pair[0], pair[1]))
+    if not steps:
+        return "0 rows late"
+    if len(steps) == 1:
+        return f"{steps[0][0]:,} row{'' if steps[0][0] == 1 else 's'} late (penstock fates)"
+    more = f" and {len(steps) - _STEPS_TOLD} more steps" if len(steps) > _STEPS_TOLD else ""
+    return f"rows late: {', '.join(f'{rows:,} at {step}' for rows, step in steps[:_STEPS_TOLD])}{more} (penstock fates)"
 
 
 def windows_open(plan: Plan, decision: Decision) -> tuple[int, int]:
@@ -77,15 +97,14 @@ class Tally:
         )
 
     def closing(self) -> str:
-        """`read 60,001 rows · 3 late (penstock fates) · 0 dead · watermark …, held back by … · 1 window open until …`"""
+        """`read 60,001 rows · 3 rows late (penstock fates) · 0 dead · watermark …, held back by … · 1 window open until …`"""
         last = self.driver.last
         if not last:
             return "read 0 rows · nothing has come in yet"
-        late = count(last.fates, "diverted", "ignored") - count(self.before, "diverted", "ignored")
         dead = count(last.fates, "dead", "implausible") - count(self.before, "dead", "implausible")
         parts = [
             f"read {self.rows:,} rows",
-            f"{late:,} late" + (" (penstock fates)" if late else ""),
+            late_text(last.fates, self.before),
             f"{dead:,} dead" + (f" (penstock dead list {self.driver.plan.flow})" if dead else ""),
         ]
         parts.append(self._watermark(last))

@@ -15,6 +15,7 @@ from penstock.engine import archive, launch
 from penstock.engine.cluster import AUTHENTICATE, answering, is_local, with_secret
 from penstock.engine.executors import PACK, settings_of, ship
 from penstock.engine.java import Java, find_java
+from penstock.engine.limits import check_open_files
 from penstock.engine.meaning import pin, refuse_other_meaning
 from penstock.engine.scratch import remove_scratch, scratch
 from penstock.engine.settings import environment_for, for_command_line, local_master, settings
@@ -103,6 +104,7 @@ def _start(wanted: Mapping[str, str], on_progress: Progress) -> None:
     if _context_class()._gateway is not None:
         return _open_context(wanted, None)
     java = find_java()
+    check_open_files()
     on_progress(f"starting Spark on {wanted['spark.master']} (Java {java.major})")
     gateway = _open_jvm(java, wanted, on_progress)
     atexit.register(_end, gateway.proc, java, os.getpid())

@@ -58,8 +58,7 @@ def _sum(given: "Agg", t: pa.DataType, at: At) -> pa.DataType:
 
 def _average(given: "Agg", t: pa.DataType, at: At) -> pa.DataType:
     if pa.types.is_decimal(t):
-        hint = f'take the mean of doubles: agg.avg("cast({given.column} as double)")'
-        _refuse(given, t, at, "its digits would be rounded", hint)
+        return pa.decimal128(min(38, t.precision + 4), min(38, t.scale + 4))
     return _double(given, t, at)
 
 

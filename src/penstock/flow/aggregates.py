@@ -39,8 +39,9 @@ class agg:
     `orders.window(Tumbling("1 minute"), by="shop").agg(n=agg.count(), total=agg.sum("amount"), p95=agg.quantile("ms", 0.95))`
 
     Whatever is called a column may be a Spark SQL expression: `agg.sum("price * pieces")`. Nulls are left out unless it says
-    otherwise, and without any value the result is null. NaN is greater than every number; -0.0 is 0.0. Sums of integers and
-    decimals are exact, and one that does not fit its type is null, as `try_sum` of Spark is."""
+    otherwise, and without any value the result is null (of `count`, `count_if` and `distinct` 0, of `collect` and `top` an empty
+    array). NaN is greater than every number; -0.0 is 0.0. Sums of integers and decimals are exact, and one that does not fit its
+    type is null, as `try_sum` of Spark is."""
 
     @staticmethod
     def count(column: str | None = None) -> Agg:
@@ -56,7 +57,8 @@ class agg:
     def ratio(condition: str) -> Agg:
         """The share of the rows, from 0.0 to 1.0, for which the condition is true: `agg.ratio("status >= 500")`.
 
-        A row for which it is null counts as one for which it is not true."""
+        A row for which it is null counts as one for which it is not true: all rows are divided by, as in
+        `avg(case when … then 1.0 else 0.0 end)`. `stream.where("… is not null")` before it leaves such rows out."""
         return Agg("ratio", _column(condition, "ratio"))
 
     @staticmethod
@@ -71,7 +73,9 @@ class agg:
 
     @staticmethod
     def avg(column: str) -> Agg:
-        """The mean, a double."""
+        """The mean, a double; of decimals a decimal with four more digits after the point, as in Spark: of decimal(10, 2) a
+        decimal(14, 6), of more than 38 digits none. The sum is exact and what it is divided to is rounded half up; a mean that does
+        not fit its type is an error."""
         return Agg("avg", _column(column, "avg"))
 
     @staticmethod
@@ -123,7 +127,7 @@ class agg:
         `agg.top(3, "product", by="amount")`. Without `by`, the n greatest values themselves.
 
         Rows whose `by` is null are left out; of equal ones the earlier by event time, then position, comes first. It takes rows,
-        not groups of them: one product may stand there twice."""
+        not groups of them: one product may stand there twice. Without any such row the array is empty."""
         if isinstance(n, bool) or not isinstance(n, int) or not 1 <= n <= _MOST:
             arguments.refuse(
                 f"cannot take the top {n!r}", f'give a number from 1 to {_MOST}, e.g. agg.top(3, "product", by="amount")'
@@ -147,6 +151,9 @@ class agg:
     @staticmethod
     def quantile(column: str, q: float, *, error: float = 0.01) -> Agg:
         """The least value that a share q of all values does not exceed, a double: q=0.5 is the median, q=0.95 the 95th percentile.
+
+        That is the value of rank ceil(q · n), the first for q=0: no mean of two neighbours is taken. SQL calls it percentile_disc
+        (DuckDB's quantile_disc, Spark's percentile_approx), not percentile_cont (Spark's percentile and median).
 
         It is a value within the relative error (1 % unless said otherwise, from 0.00001 to 0.5) of the true one, however many
         values there are and whatever order they came in (DDSketch). Negative numbers, 0, infinities and NaN are told apart."""

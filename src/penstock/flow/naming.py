@@ -10,6 +10,7 @@ from penstock.flow.place import Place
 from penstock.flow.plan import Origin
 
 _LONGEST = 150
+_ALL_ARE_COLUMNS = ("select", "with_columns")  # a verb whose name= would be a column called name
 
 
 def names_of(flow: str, nodes: Sequence[Node], given: Mapping[Node, str]) -> dict[Node, str]:
@@ -41,13 +42,14 @@ def _refuse_equal(flow: str, names: Mapping[Node, str]) -> None:
     for node, name in names.items():
         other = seen.setdefault(name, node)
         if other is not node:
-            raise equal_names(flow, name, other.origin, node.origin)
+            raise equal_names(flow, name, other.origin, node.origin, node.definition.kind)
 
 
-def equal_names(flow: str, name: str, first: Origin, second: Origin) -> BadFlow:
+def equal_names(flow: str, name: str, first: Origin, second: Origin, kind: str = "") -> BadFlow:
+    how = '.named("…") behind it' if kind in _ALL_ARE_COLUMNS else 'name="…" or .named("…")'
     return BadFlow(
         f"two steps would be called {name!r}",
         str(Place(flow, second)),
         f"the other one: {first}",
-        hint='the name finds a step\'s state again, so it must be its own: give one of them another with name="…" or .named("…")',
+        hint=f"the name finds a step's state again, so it must be its own: give one of them another with {how}",
     )

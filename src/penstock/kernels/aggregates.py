@@ -6,7 +6,7 @@ aggregates share what they have in common.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from decimal import ROUND_HALF_UP, Decimal, localcontext
+from decimal import Decimal, localcontext
 from typing import Any, Protocol
 
 import numpy as np
@@ -188,15 +188,14 @@ def _average(read: _Read) -> pa.Array:
 
 
 def _decimal_average(sums: list[int], counts: Numbers, scale: int, t: pa.DataType) -> pa.Array:
+    """Null where there is none, and where it does not fit its type."""
     if not pa.types.is_decimal(t):
         return pa.array([s / (int(n) * 10**scale) if n else None for s, n in zip(sums, counts, strict=True)], t)
+    units = [exact.divided(s, int(n), scale, t.scale) if n else None for s, n in zip(sums, counts, strict=True)]
+    fitting = [None if unit is None or abs(unit) >= 10**t.precision else unit for unit in units]
     with localcontext() as context:
-        context.prec, unit = 80, Decimal(1).scaleb(-t.scale)
-        exactly = [
-            (Decimal(s).scaleb(-scale) / int(n)).quantize(unit, ROUND_HALF_UP) if n else None
-            for s, n in zip(sums, counts, strict=True)
-        ]
-    return pa.array(exactly, t)
+        context.prec = 80
+        return pa.array([None if unit is None else Decimal(unit).scaleb(-t.scale) for unit in fitting], t)
 
 
 def _squared(t: pa.DataType) -> bool:

@@ -120,4 +120,6 @@ def _verdicts(
     if n_refused:
         mask = np.zeros(len(times), np.bool_)
         mask[rows[refused]] = True
+        if not layout.single:
+            fates["late rows"] = int(np.count_nonzero(mask))
     return Verdicts(+fates, whole, mask, rows[apart], starts[apart], corrected[apart])

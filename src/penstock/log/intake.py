@@ -162,6 +162,25 @@ def key_columns(spec: TopicSpec) -> list[str]:
     return [name.strip() for name in spec.key.split(",")] if spec.key else []
 
 
+def arrow_table(given: Any) -> pa.Table:
+    """Rows as Arrow has them, of whatever can be had so: a table, a batch, a DataFrame of pandas or Polars."""
+    if isinstance(given, pa.Table):
+        return given
+    if isinstance(given, pa.RecordBatch):
+        return pa.Table.from_batches([given])
+    try:
+        if type(given).__module__.startswith("pandas."):
+            return pa.Table.from_pandas(given, preserve_index=False)
+        if hasattr(given, "__arrow_c_stream__"):
+            return pa.table(given)
+    except (pa.ArrowException, TypeError, ValueError) as wrong:
+        raise BadSchema(f"cannot make an Arrow table of this {type(given).__name__}", str(wrong)) from wrong
+    raise BadInput(
+        f"cannot send a {type(given).__name__} as a table",
+        hint="give a pyarrow.Table or a DataFrame of pandas or Polars; rows as dicts go with send()",
+    )
+
+
 def fitted_table(table: pa.Table, spec: TopicSpec) -> pa.Table:
     """The table with exactly the topic's columns: nullable ones may be missing, types are brought to the schema's without loss."""
     assert spec.schema

@@ -26,7 +26,7 @@ from penstock.log.attributes import Given, Places
 from penstock.log.behind import Behind, Gate
 from penstock.log.codec import Rejected
 from penstock.log.deletes import fields_of
-from penstock.log.intake import Intake, Prepared
+from penstock.log.intake import Intake, Prepared, arrow_table
 from penstock.log.port import Sender, Topic
 
 FRAME_BYTES = 32 << 20  # a frame is read whole: larger batches are cut
@@ -159,10 +159,13 @@ class Producer:
             self._flush()
         return item.receipt
 
-    def send_arrow(self, table: pa.Table, *, partition: int | None = None, keys: Sequence[bytes | None] | None = None) -> Sent:
-        """Writes the rows of a table at once. If it fails, call `flush` to try again what is still outstanding."""
+    def send_arrow(self, table: Any, *, partition: int | None = None, keys: Sequence[bytes | None] | None = None) -> Sent:
+        """Writes the rows of a table at once: of Arrow, or a DataFrame of pandas or Polars (its index is no column).
+
+        If it fails, call `flush` to try again what is still outstanding."""
+        found = arrow_table(table)
         return self._send_now(
-            lambda given, rows: self._intake().table(table.slice(rows.start, len(rows)), given), table.num_rows, partition, keys
+            lambda given, rows: self._intake().table(found.slice(rows.start, len(rows)), given), found.num_rows, partition, keys
         )
 
     def send_lines(

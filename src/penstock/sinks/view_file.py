@@ -106,7 +106,7 @@ def connect(path: Path, name: str, read_only: bool = False) -> sqlite3.Connectio
         if not path.stat().st_size:  # SQLite would take an empty file for a new database
             raise sqlite3.DatabaseError("the file is empty")
         connection = sqlite3.connect(
-            f"{path.absolute().as_uri()}?mode={'ro' if read_only else 'rw'}",
+            f"{path.absolute().as_uri()}?mode={read_only_mode(path) if read_only else 'rw'}",
             uri=True,
             isolation_level=None,
             check_same_thread=False,
@@ -121,6 +121,13 @@ def connect(path: Path, name: str, read_only: bool = False) -> sqlite3.Connectio
             connection.close()
             raise
         return connection
+
+
+def read_only_mode(path: Path) -> str:
+    """How SQLite opens a database for reading. Where this user may not write beside it and nobody does, it must not try to either:
+    then it cannot make the files that readers and writers share."""
+    alone = not path.with_name(path.name + "-wal").exists() and not os.access(path.parent, os.W_OK)
+    return "ro&immutable=1" if alone else "ro"
 
 
 def _check_format(connection: sqlite3.Connection, path: Path, name: str) -> None:

@@ -64,10 +64,10 @@ def _nearest(start: Path) -> Path:
 
 
 def _check(path: Path) -> None:
-    hint = f"give it back to its owner, or set {VARIABLE} to another directory"
+    hint = f"give it back to its owner, or set {VARIABLE} (or --home) to another directory"
     if not os.path.lexists(path):
         return
     if not path.is_dir():
         raise StorageError(f"the home {path} is not a directory", hint=hint)
-    if not os.access(path, os.R_OK | os.W_OK | os.X_OK):
-        raise StorageError(f"the home {path} cannot be read and written by this user", hint=hint)
+    if not os.access(path, os.R_OK | os.X_OK):  # one that cannot be written is good for looking
+        raise StorageError(f"the home {path} cannot be read by this user", hint=hint)

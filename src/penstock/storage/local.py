@@ -241,7 +241,7 @@ class LocalStorage:
             except FileNotFoundError:  # the directory was removed: find the way anew
                 self._kept.pop(above, None)
             except OSError as error:
-                raise _translated(error, "lock", path) from error
+                raise _translated(error, "lock", path, self.root) from error
         with self._parent(path, "lock", make=True) as (directory, name):
             self._keep(above, directory)
             return self._flocked(directory, name, wait)
@@ -275,7 +275,7 @@ class LocalStorage:
             finally:
                 os.close(fd)
         except OSError as error:
-            raise _translated(error, doing, path) from error
+            raise _translated(error, doing, path, self.root) from error
 
     def _open_root(self, make: bool) -> int:
         try:
@@ -349,7 +349,7 @@ def _same_file(fd: int, name: str, directory: int) -> bool:
         return False
 
 
-def _translated(error: OSError, doing: str, path: str) -> PenstockError:
+def _translated(error: OSError, doing: str, path: str, root: object = None) -> PenstockError:
     if error.errno in _FULL:
         return DiskFull(f"no space left to {doing} {path}", hint="free some space; writing goes on by itself")
     if isinstance(error, FileNotFoundError):
@@ -358,4 +358,12 @@ def _translated(error: OSError, doing: str, path: str) -> PenstockError:
         return AlreadyThere(f"{path} is there already")
     if error.errno in (errno.ELOOP, errno.ENOTDIR):
         return StorageError(f"cannot {doing} {path}: a symbolic link or a file stands where a directory should be")
-    return StorageError(f"cannot {doing} {path}: {os.strerror(error.errno or 0)}")
+    hint = _HINTS.get(error.errno or 0)
+    return StorageError(f"cannot {doing} {path}: {os.strerror(error.errno or 0)}", *([f"in {root}"] if root else ()), hint=hint)
+
+
+_NOT_OURS = "this user may not write there: give it back to its owner, or choose another home (--home, PENSTOCK_HOME)"
+_MORE_FILES = "let this process open more files: ulimit -n 4096"
+_HINTS = dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), _NOT_OURS) | dict.fromkeys(
+    (errno.EMFILE, errno.ENFILE), _MORE_FILES
+)

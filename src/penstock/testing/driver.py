@@ -20,6 +20,7 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.core.position import Position
+from penstock.core.python_rows import python_rows
 from penstock.core.schema import Schema
 from penstock.core.time import FOREVER, duration, instant, micros, moment
 from penstock.engine.assemble import letter_topic, targets
@@ -220,8 +221,7 @@ class FlowTest:
         view = self._directory / "views" / f"{name}.db"
         if view.exists():
             with View(view.parent, name) as opened:
-                rows: list[dict[str, Any]] = opened.rows().to_pylist()
-            return rows
+                return python_rows(opened.rows(), f"view {name}")
         topic = letter_topic(self.flow.name, name) if name in ("late", "dead") else name
         if name in ("late", "dead") and topic not in self.log.topics():
             return []
@@ -317,7 +317,7 @@ class FlowTest:
 
 def _rows(batch: pa.RecordBatch, names: Sequence[str]) -> Iterable[dict[str, Any]]:
     gone = deletes_of(batch, raw=False)  # a flow writes typed topics
-    for i, row in enumerate(batch.select(list(names)).to_pylist()):
+    for i, row in enumerate(python_rows(batch.select(list(names)), "a topic")):
         if gone is not None and gone[i]:
             row = {name: value for name, value in row.items() if value is not None} | {OPS: DELETE}
         yield row

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from penstock.core.change import TIME
 from penstock.core.position import Position
+from penstock.core.python_rows import python_rows
 from penstock.core.schema import TIMESTAMP
 from penstock.core.time import NEVER, duration, instant, micros, text
 from penstock.errors import BadInput, DamagedView, NotFound, NotYet
@@ -57,9 +58,12 @@ class View:
 
     Use it in a `with`, or close it."""
 
-    def __init__(self, home_views: Path, name: str) -> None:
+    def __init__(self, home_views: str | Path, name: str) -> None:
+        """home_views: the directory `views` of a home; name: what the flow called it."""
+        if not isinstance(home_views, str | Path):
+            raise BadInput(f"cannot open a view in {home_views!r}", hint='give the directory: View(".penstock/views", "sales")')
         self.name = name
-        self._path = view_path(home_views, name)
+        self._path = view_path(Path(home_views), name)
         self._connection = view_file.connect(self._path, name, read_only=True)
         self._checks = view_file.has_checks(self._connection)
         self._sound: int | None = None  # the state of the file that was found sound
@@ -139,7 +143,7 @@ class View:
         position, the key is a Position."""
         with self._one_epoch():
             found = self._verified(self._ask(select_one(self._layout), self._key(key)))
-            rows: list[dict[str, Any]] = self._table(found).to_pylist()
+            rows = python_rows(self._table(found), f"view {self.name}")
             if not rows:
                 self._nothing_hidden()
             return rows[0] if rows else None

@@ -4,7 +4,7 @@ import math
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from decimal import Decimal
+from decimal import ROUND_HALF_UP, Decimal
 from typing import Any, ClassVar
 
 from .values import FOREVER, NEVER, Row, order, settle
@@ -151,6 +151,7 @@ def window(s: Window, ins: list[list[Row]], fs: list[int]) -> Result:
         fates["outside"] += not verdicts
         if s.overlaps:
             fates.update({"judged": 1, "windows": len(verdicts)})
+            fates["late rows"] += any(f in ("diverted", "ignored") for _, f in verdicts)
         if any(f == "diverted" for _, f in verdicts):
             late.append(r)
         for w, f in verdicts:
@@ -258,13 +259,18 @@ def every_aggregate(vals: list[int | None]) -> tuple[Any, ...]:
     return (
         *(len(vals), len(known), of(sum, known), of(mean, known), of(min, known), of(max, known)),
         *(of(sum, doubles), of(mean, doubles), of(least, doubles), of(greatest, doubles)),
-        *(of(sum, cents), of(min, cents), of(max, cents)),
+        *(of(sum, cents), of(mean_of_decimals, cents), of(min, cents), of(max, cents)),
         *(of(min, [text(v) for v in known]), of(max, [text(v) for v in known]), of(min, truths), of(max, truths)),
     )
 
 
 def mean(values: list[Any]) -> Any:
     return sum(values) / len(values)
+
+
+def mean_of_decimals(values: list[Decimal]) -> Decimal:
+    """With four more digits, rounded half up."""
+    return (sum(values, Decimal(0)) / len(values)).quantize(Decimal("0.000001"), ROUND_HALF_UP)
 
 
 def double(v: int) -> float:

@@ -51,6 +51,11 @@ def penstock(*arguments: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run([sys.executable, "-c", call, *arguments], capture_output=True, text=True, check=False)
 
 
+def test_a_command_that_is_nearly_one_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["topics", "list"]) == 2
+    assert "there is no command 'topics'; did you mean topic?" in capsys.readouterr().err
+
+
 def test_error_is_one_paragraph_with_detail_and_hint_and_no_traceback(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["fails"]) == BadFlow.exit_code == 2
     assert capsys.readouterr().err == (

@@ -42,6 +42,8 @@ def product(**other: Any) -> Agg:
         (agg.sum("n"), "long"),
         (agg.sum("wide"), "decimal(38,4)"),
         (agg.avg("f"), "double"),
+        (agg.avg("price"), "decimal(14,6)"),
+        (agg.avg("wide"), "decimal(34,8)"),
         (agg.var("price"), "double"),
         (agg.stddev("n"), "double"),
         (agg.min("at"), "timestamp"),

@@ -149,11 +149,6 @@ HINT_COLUMN = "take the part that tells rows apart into a column of its own with
             'make numbers of it first, e.g. agg.avg("cast(at as double)")',
         ),
         (
-            lambda s: s.orders.window(MINUTE, by="user_id").agg(x=agg.avg("price")).view("v"),
-            "cannot take avg of 'price', which is decimal(10,2): its digits would be rounded",
-            'take the mean of doubles: agg.avg("cast(price as double)")',
-        ),
-        (
             lambda s: s.orders.window(MINUTE, by="user_id").agg(x=agg.max("tags")).view("v"),
             "cannot take max of 'tags', which is array<string>: its values have no order",
             "take a part that has one",

@@ -95,7 +95,7 @@ def test_what_does_not_fit_the_stream_is_refused_when_it_is_checked(shop, refuse
         ({"retries": -1}, "retries=-1 is out of range"),
         ({"breaker": 1.5}, "breaker=1.5 is out of range"),
         ({"cache": "soon"}, "cannot read cache 'soon'"),
-        ({"timeout": "-1 s"}, "cannot read timeout '-1 s'"),
+        ({"timeout": "-1 s"}, "timeout must not be negative: '-1 s'"),
         ({"schema": "name strin"}, "cannot read the schema: there is no type 'strin'"),
     ],
 )

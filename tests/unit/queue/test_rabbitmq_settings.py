@@ -45,6 +45,7 @@ def test_without_a_user_the_guest_comes_to_the_main_vhost() -> None:
         "amqp://host:0",
         "amqp://host:99999",
         "amqp://ho st",
+        "amqp://[::1",
         "amqp://user:word@host",
         "amqp://user@host",
         "amqp://host#x",

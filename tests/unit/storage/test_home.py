@@ -52,6 +52,6 @@ def test_a_home_of_somebody_else_is_one_clear_error(tmp_path: Path, monkeypatch:
     home = tmp_path / ".penstock"
     home.mkdir(0o700)
     monkeypatch.setattr(os, "access", lambda path, mode: False)
-    with pytest.raises(StorageError, match="cannot be read and written by this user"):
+    with pytest.raises(StorageError, match="cannot be read by this user"):
         find_home()
     assert list(home.iterdir()) == []

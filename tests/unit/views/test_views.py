@@ -117,6 +117,14 @@ def flow(tmp_path: Path) -> Flow:
     return Flow(tmp_path)
 
 
+def test_the_place_of_a_view_may_be_a_text(flow: Flow, tmp_path: Path) -> None:
+    flow.epoch_of(("ann", 1, 10, b"a"))
+    with View(str(tmp_path), "sales") as view:
+        assert _pairs(view.rows()) == [("ann", 1)]
+    with pytest.raises(BadInput, match="cannot open a view in None"):
+        View(None, "sales")  # type: ignore[arg-type]
+
+
 def test_known_at_takes_a_time_as_the_last_epoch_opened_by_then(flow: Flow, tmp_path: Path) -> None:
     flow.epoch_of(("ann", 1, 10, b"a"))
     flow.epoch_of(("ann", 2, 20, b"b"))

@@ -35,7 +35,9 @@ def connect(path: Path) -> sqlite3.Connection:
     """Opens the file; makes it if it is not there."""
     if not path.exists():
         _create(path)
-    connection = sqlite3.connect(path, timeout=WAIT, isolation_level=None, check_same_thread=False)
+    mode = "rw" if os.access(path.parent, os.W_OK) else "ro" if path.with_name(path.name + "-wal").exists() else "ro&immutable=1"
+    where = f"{path.absolute().as_uri()}?mode={mode}"
+    connection = sqlite3.connect(where, uri=True, timeout=WAIT, isolation_level=None, check_same_thread=False)
     try:
         connection.execute("PRAGMA synchronous = FULL")
         _check(connection, path)
@@ -116,6 +118,7 @@ def refused(path: Path) -> Iterator[None]:
         if not any(word in text for word in _OUTSIDE):
             raise damaged(path, error) from error
         hint = "a process that was stopped in the middle of a change may hold it" if "locked" in text else None
+        hint = "this user may look at them, but not change them" if "readonly" in text else hint
         raise StorageError(f"the groups cannot be used: {text}", str(path), hint=hint) from error
     except UnicodeDecodeError as error:
         raise damaged(path, "there is text in it that is none") from error

@@ -41,7 +41,10 @@ class RabbitSettings:
     @classmethod
     def of(cls, url: str) -> "RabbitSettings":
         """What an `amqp://` or `amqps://` URL says; BadInput, naming the option, for everything that is not on the list."""
-        parts = urlsplit(url)
+        try:
+            parts = urlsplit(url)
+        except ValueError:  # e.g. of a bracket that is not closed
+            parts = urlsplit("")
         if parts.scheme not in PORTS or not parts.netloc or parts.fragment:
             raise BadInput("that is no address of a RabbitMQ", hint="write it like amqp://user@host:5672/vhost?password=env:NAME")
         user, _, hosts = parts.netloc.rpartition("@")
