@@ -74,8 +74,10 @@ def _created(log: Log, wanted: TopicSpec) -> Topic:
 def _check(found: TopicSpec, flow: str, partitions: int) -> None:
     if found.writer != flow:
         by = f"flow {found.writer!r}" if found.writer else "producers"
+        left = f"; if it is empty and a killed start of version 0.1 left it: penstock topic delete {found.name}"
         raise Mismatch(
-            f"flow {flow!r} cannot write topic {found.name!r}: it is written by {by}", hint="choose another name in .to(…)"
+            f"flow {flow!r} cannot write topic {found.name!r}: it is written by {by}",
+            hint="choose another name in .to(…)" + ("" if found.writer or found.schema else left),
         )
     if found.partitions != partitions:
         raise Mismatch(
