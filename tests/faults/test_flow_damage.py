@@ -7,7 +7,7 @@ import pytest
 
 from penstock import Flow, FlowTest, Tumbling, agg
 from penstock.engine import state
-from penstock.errors import Held, LostRace, PenstockError
+from penstock.errors import Held, PenstockError, Replaced
 
 pytestmark = pytest.mark.faults
 
@@ -118,7 +118,7 @@ def test_of_two_drivers_that_both_believe_they_hold_the_flow_one_decides(monkeyp
         second.start()
         t.send("orders", *SECOND)
         assert second.epoch()
-        with pytest.raises(LostRace, match="another driver decided"):
+        with pytest.raises(Replaced, match="flow shop was replaced by process"):
             sleeper.epoch()
         second.release()
         t.restart()
