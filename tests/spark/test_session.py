@@ -126,10 +126,8 @@ def test_jvm_ends_with_a_parent_that_was_killed(tmp_path: Path) -> None:
 
 
 def test_given_settings_win_over_ours(spark: "SparkSession") -> None:
-    assert (
-        start_session("tz", conf={"spark.sql.session.timeZone": "Europe/Oslo"}).conf.get("spark.sql.session.timeZone")
-        == "Europe/Oslo"
-    )
+    session = start_session("shuffle", conf={"spark.sql.shuffle.partitions": "7"})
+    assert session.conf.get("spark.sql.shuffle.partitions") == "7"
 
 
 def test_what_java_leaves_lying_about_lies_where_it_is_swept(spark: "SparkSession") -> None:

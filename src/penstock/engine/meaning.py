@@ -10,7 +10,6 @@ from penstock.errors import EngineError
 
 _ON = (
     "ansi.enabled",  # overflow, division by zero and casts that do not fit are errors, not null or another number
-    "ansi.strictIndexOperator",
     "decimalOperations.allowPrecisionLoss",
     "icu.caseMappings.enabled",
     "json.enableExactStringParsing",
