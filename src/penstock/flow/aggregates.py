@@ -75,7 +75,7 @@ class agg:
     def avg(column: str) -> Agg:
         """The mean, a double; of decimals a decimal with four more digits after the point, as in Spark: of decimal(10, 2) a
         decimal(14, 6), of more than 38 digits none. The sum is exact and what it is divided to is rounded half up; a mean that does
-        not fit its type is an error."""
+        not fit its type is null, as `try_avg` of Spark is."""
         return Agg("avg", _column(column, "avg"))
 
     @staticmethod
