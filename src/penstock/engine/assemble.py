@@ -7,7 +7,7 @@ from penstock.engine.delivery import Target
 from penstock.engine.epoch import Fail, nothing
 from penstock.engine.letters import LetterSink
 from penstock.engine.program import DEAD, LATE, Program, dead_schema, late_schema, sink_id
-from penstock.flow.plan import Output, Plan, Step, Window
+from penstock.flow.plan import Output, Step, Window
 from penstock.log.port import Log
 from penstock.sinks.port import Sink, SinkSpec
 from penstock.sinks.topic import TopicSink
@@ -20,18 +20,19 @@ def targets(log: Log, storage: Storage, views: Path, fail: Fail = nothing) -> Ca
 
     def make(program: Program) -> list[Target]:
         plan = program.plan
-        outputs = [Target(sink_id(o), _sink(plan, o, log, storage, views, fail), o.input, o.kind == "topic") for o in plan.outputs]
+        sinks = {o: _sink(program, o, log, storage, views, fail) for o in plan.outputs}
+        outputs = [Target(sink_id(o), sink, o.input, o.kind == "topic") for o, sink in sinks.items()]
         return outputs + [_letters(plan.flow, kind, log, storage) for kind in (LATE, DEAD)]
 
     return make
 
 
-def _sink(plan: Plan, output: Output, log: Log, storage: Storage, views: Path, fail: Fail) -> Sink:
-    step = plan.step(output.input)
+def _sink(program: Program, output: Output, log: Log, storage: Storage, views: Path, fail: Fail) -> Sink:
+    plan, step = program.plan, program.plan.step(output.input)
     if output.kind == "view":
         spec = SinkSpec(plan.flow, output.name, step.schema, output.key, step.updating, unique=_comes_once(step, output))
         return ViewSink(spec, views / f"{output.name}.db", storage, fail)
-    spec = SinkSpec(plan.flow, output.name, step.schema, (), step.updating)
+    spec = SinkSpec(plan.flow, output.name, step.schema, (), step.updating, step.name in program.ordered)
     return TopicSink(spec, log, output.name, output.partitions, output.key, storage, fail)
 
 

@@ -159,10 +159,13 @@ def lower(plan: Plan, topics: Mapping[str, Topic | None]) -> Program:
 
 
 def _as_read(step: Step, sources: Mapping[str, SourceSpec]) -> Keyed:
-    """The definition of a keyed step; of a table over a changelog that a flow writes, the last record of a key holds."""
+    """The definition of a keyed step; of a table over a topic that a flow writes, the last record of a key holds where the topic
+    is a changelog, or stands in the order of that flow's input."""
     definition = _tolerant(step)
     above = sources.get(step.inputs[0])
-    return replace(definition, by_position=True) if isinstance(definition, Latest) and above and above.changelog else definition
+    if isinstance(definition, Latest) and above and (above.changelog or above.ordered):
+        return replace(definition, by_position=True)
+    return definition
 
 
 def sink_id(output: Output) -> str:

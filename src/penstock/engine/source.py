@@ -49,6 +49,7 @@ class SourceSpec:
     clock: ClockSpec | None = None
     versions: Versions | None = None  # it is read as a table
     changelog: bool = False  # written by a flow with rows that change: what holds is the last by offset
+    ordered: bool = False  # written by a flow in the order of its input: of a table over it the last of a key holds
     envelope: tuple[str, ...] = ()  # the columns of a typed topic that holds envelopes: before, after, op …
     appended: bool = False  # rows carry their append time
     blind: bool = False  # the log has no headers: times and marks are known once the rows are read
@@ -107,6 +108,7 @@ class SourceSpec:
             clock=ClockSpec.of(source.clock, future) if source.clock else None,
             versions=_located(source.versions),
             changelog=spec.changelog,
+            ordered=spec.ordered,
             envelope=tuple(n for n in FIELDS if spec.schema and n in spec.schema) if _envelope(source, spec) else (),
             appended=source.appended,
             blind=blind,

@@ -18,6 +18,7 @@ _REASONS = {
     "future": "the headers of its frames depend on it",
     "writer": "its rows bring, or do not bring, their time along",
     "changelog": "its rows are changes, or are not",
+    "ordered": "its rows stand as they were written",
     "codec": "the records that are there were written with it",
 }
 

@@ -44,6 +44,7 @@ class TopicSpec:
     max_record: int = 1 << 20
     writer: str | None = None  # the flow that writes it; its rows bring time, position and watermark along
     changelog: bool = False
+    ordered: bool = False  # of a flow: rows stand as the records do that they were made from, and the last of a key holds
     codec: str | None = None  # how Kafka's records hold rows: json, avro, avro+registry, raw; None: as the log does by itself
     retain: timedelta | None = None  # records are removed when they are older; None: never
     retain_bytes: int | None = None  # of a partition: the oldest records are removed when it holds more

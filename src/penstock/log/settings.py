@@ -29,6 +29,7 @@ def encode_settings(spec: TopicSpec, id: str) -> bytes:
         "max_record": spec.max_record,
         "writer": spec.writer,
         "changelog": spec.changelog,
+        "ordered": spec.ordered,
     } | encode_cleaning(spec)
     return orjson.dumps(fields, option=orjson.OPT_INDENT_2)
 
@@ -51,6 +52,7 @@ def decode_settings(data: bytes, where: str) -> tuple[TopicSpec, str]:
             max_record=f["max_record"],
             writer=f["writer"],
             changelog=f["changelog"],
+            ordered=f.get("ordered", False),  # version 0.1.0 wrote rows by time
             **decode_cleaning(f),
         )
         return spec, f["id"]

@@ -16,6 +16,7 @@ class SinkSpec:
     schema: Schema
     key: tuple[str, ...]  # columns that name a row; () = the row's position does
     updating: bool = False  # rows carry OP
+    ordered: bool = False  # rows carry ADDRESS: they are told in the order of the log
     unique: bool = False  # append-only, and no two rows share a key (windows: by + window_start): positions need not be kept
 
 

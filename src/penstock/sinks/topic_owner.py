@@ -36,7 +36,8 @@ def owned_topic(log: Log, spec: SinkSpec, name: str, partitions: int, key: tuple
     try:
         topic = log.topic(name)
     except NotFound:
-        topic = _created(log, TopicSpec(name, partitions, schema, key=named, writer=spec.flow, changelog=spec.updating))
+        made = TopicSpec(name, partitions, schema, key=named, writer=spec.flow, changelog=spec.updating, ordered=spec.ordered)
+        topic = _created(log, made)
     _check(topic.spec, spec.flow, partitions)
     if topic.spec.changelog != spec.updating or (spec.updating and topic.spec.key != named):
         raise _other_rows(topic.spec, spec, named)
