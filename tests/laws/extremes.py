@@ -42,7 +42,7 @@ Row = dict[str, Any]
 AGGREGATES: dict[str, dict[str, Agg]] = {
     "count": {"count": agg.count(), **{f"count_{c}": agg.count(c) for c in TYPES}},
     "sum": {f"sum_{c}": agg.sum(c) for c in NUMBERS},
-    "avg": {f"avg_{c}": agg.avg(c) for c in "dfli"},
+    "avg": {f"avg_{c}": agg.avg(c) for c in NUMBERS},
     "min": {f"min_{c}": agg.min(c) for c in NUMBERS},
     "max": {f"max_{c}": agg.max(c) for c in NUMBERS},
     "var": {f"var_{c}_{off}": agg.var(c, population=not off) for c in NUMBERS for off in (0, 1)},
