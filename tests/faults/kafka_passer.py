@@ -15,6 +15,7 @@ from penstock.engine.waiting import Told
 from penstock.errors import PenstockError
 
 PARTITIONS = 4
+TRIES = 20
 
 
 def passed_on() -> Flow:
@@ -51,12 +52,14 @@ def main(home: Path, finish: bool) -> None:
     stop = threading.Event()
     if not finish:
         threading.Thread(target=until_told, args=(stop,), daemon=True).start()
-    while not stop.is_set():
+    for _ in range(TRIES):
         try:
-            epochs(home, stop, finish)
-            return
+            return epochs(home, stop, finish)
         except PenstockError as error:
             print(f"{type(error).__name__}: {error.what} {' '.join(error.detail)}", flush=True)
+        if stop.is_set():
+            return None
+    sys.exit(1)
 
 
 if __name__ == "__main__":

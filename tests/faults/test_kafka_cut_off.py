@@ -81,9 +81,12 @@ class Live:
     def finish(self) -> None:
         """To the end of what is there, and delivered."""
         with self._passer("--finish") as process:
-            assert until(lambda: process.poll() is not None, 300)
+            ended = until(lambda: process.poll() is not None, 300)
+            if not ended:
+                process.kill()
             self._told(process)
-        assert process.returncode == 0
+        assert ended, self.failures
+        assert process.returncode == 0, self.failures
 
 
 def records(url: str, topic: str) -> Counter[int]:
@@ -111,7 +114,7 @@ def records(url: str, topic: str) -> Counter[int]:
 
 def check(live: Live, url: str) -> None:
     given, got = records(url, "orders"), records(url, "copied")
-    assert len(given) > 100
+    assert len(given) > KILLS
     print(f"{len(given)} rows; errors on the way: {dict(live.failures)}")
     assert {"lost": sorted(given - got), "doubled or made up": sorted(got - given)} == {"lost": [], "doubled or made up": []}
     decided = last_decision(live.home, "passed")
