@@ -75,22 +75,24 @@ def run(
 def catch_up(driver: Driver, stop: threading.Event, on_report: OnReport, most: int | None = None, told: Told | None = None) -> None:
     """To the ends found at the start; flushes nothing, excuses empty partitions. What may pass by itself is waited for, up to a
     minute in a row."""
-    _until_quiet(driver, stop, on_report, Wish(stops=ends(driver)), most, told)
+    _until_quiet(driver, stop, on_report, False, most, told)
 
 
 def drain(driver: Driver, stop: threading.Event, on_report: OnReport, most: int | None = None, told: Told | None = None) -> None:
     """To the ends, then every input is marked +∞: all that is open closes."""
     catch_up(driver, stop, on_report, most, told)
     if not stop.is_set():
-        _until_quiet(driver, stop, on_report, Wish(stops=ends(driver), end=True), most, told)
+        _until_quiet(driver, stop, on_report, True, most, told)
 
 
 def _until_quiet(
-    driver: Driver, stop: threading.Event, on_report: OnReport, wish: Wish, most: int | None, told: Told | None
+    driver: Driver, stop: threading.Event, on_report: OnReport, end: bool, most: int | None, told: Told | None
 ) -> None:
     budget, waiting = Budget(most), Waiting(driver.plan.flow, stop, told)
+    wish: Wish | None = None
     while not stop.is_set():
         try:
+            wish = wish or Wish(stops=ends(driver), end=end)
             report = driver.epoch(replace(wish, rows=budget.rows))
         except Passing as error:
             waiting.over(error)
