@@ -215,6 +215,8 @@ def produce_one(settings: KafkaSettings, name: str, partition: int, value: bytes
             raise away(settings, "whether the record is in the log is not known")
     error, offset = done[0]
     if error is not None:
+        if error.fatal():
+            _PRODUCERS.take(settings.connection)  # it is of no use any more
         raise told(settings, error, name)
     return offset
 
@@ -305,5 +307,8 @@ PASSING = (
     *("BROKER_NOT_AVAILABLE", "REPLICA_NOT_AVAILABLE", "REQUEST_TIMED_OUT", "NETWORK_EXCEPTION", "NOT_CONTROLLER"),
     *("COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR", "CONCURRENT_TRANSACTIONS"),
     *("NOT_ENOUGH_REPLICAS", "NOT_ENOUGH_REPLICAS_AFTER_APPEND", "KAFKA_STORAGE_ERROR", "OFFSET_NOT_AVAILABLE"),
+    # A transaction that was given up while the broker was away. A real successor is told from the log, by the sender's generation.
+    *("_FENCED", "_FATAL", "_STATE", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH", "INVALID_TXN_STATE", "UNKNOWN_PRODUCER_ID"),
+    *("INVALID_PRODUCER_ID_MAPPING", "OUT_OF_ORDER_SEQUENCE_NUMBER", "TRANSACTION_COORDINATOR_FENCED"),
     *("UNSTABLE_OFFSET_COMMIT", "ELIGIBLE_LEADERS_NOT_AVAILABLE", "STALE_BROKER_EPOCH", "THROTTLING_QUOTA_EXCEEDED"),
 )
