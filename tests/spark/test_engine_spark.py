@@ -42,6 +42,7 @@ class Placed(Runtime):
     session: Any = field(init=False)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         self.session = self.spark
 
     def place(self, rows: int) -> Placement:
