@@ -31,7 +31,14 @@ def horizon(program: Program, log: Log, sources: Mapping[str, SourceState], befo
     lifted = {name: _lifted(program.sources[name], ends.get(name, {}), before, at) for name in program.sources}
     frontiers = program.frontiers({name: min(parts.values(), default=at) for name, parts in lifted.items()})
     answered = {name: before.answered.get(name, NEVER) if before else NEVER for name in program.answering}
-    return {"time": at, "step": step, "partitions": lifted, "frontiers": frontiers, "answered": answered}
+    noted = {"time": at, "step": step, "partitions": lifted, "frontiers": frontiers, "answered": answered}
+    return noted | {"allowed": {name: _corrected(program, name) for name in program.answering}}
+
+
+def _corrected(program: Program, step: str) -> int:
+    """How far back a step answers rows again. The end has let go of them all, so none may be asked for behind it."""
+    definition = program.plan.step(step).definition
+    return micros(definition.allowed) if isinstance(definition, Enrich) and definition.correct else 0
 
 
 def _newest(spec: SourceSpec, source: SourceState, ends: Mapping[int, End]) -> int:
@@ -97,7 +104,7 @@ def _span(definition: object, inputs: list[int]) -> int | None:
         case Count():
             return newest + 1
         case Running():
-            return newest + micros(definition.keep) + 1 if definition.keep is not None else None
+            return newest + 2 * micros(definition.keep) + 1 if definition.keep is not None else None
         case Join():
             return newest + max(abs(micros(definition.lo)), abs(micros(definition.hi))) + 1
         case Enrich():

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from penstock import Flow, FlowTest, Hopping, Session, Sliding, Tumbling, agg
+from penstock import Count, Flow, FlowTest, Hopping, Session, Sliding, Tumbling, agg
 from penstock.core.time import moment
+from penstock.engine import horizon
 from penstock.engine.decision import Decisions
 from penstock.engine.flows.reopening import reopen
 from penstock.errors import BadInput
@@ -36,10 +37,13 @@ def windows(kind: Any, **settings: Any) -> Build:
     return build
 
 
-def enriched(flow: Flow, left: Any, right: Any) -> None:
-    users = flow.table("users", "k long, name string, since timestamp", key="k", time="since")
-    right.view("unused")
-    left.enrich(users, on="k", history="1 minute").view("out")
+def enriched(**settings: Any) -> Build:
+    def build(flow: Flow, left: Any, right: Any) -> None:
+        users = flow.table("users", "k long, name string, since timestamp", key="k", time="since")
+        right.view("unused")
+        left.enrich(users, on="k", history="1 minute", **settings).view("out", key=("k", "v"))
+
+    return build
 
 
 def chained(flow: Flow, left: Any, right: Any) -> None:
@@ -53,12 +57,17 @@ BUILDS: dict[str, Build] = {
     "hopping, corrected": windows(kind=Hopping("2 minutes", every="30 seconds"), late="correct", allowed="1 minute"),
     "session": windows(kind=Session("40 seconds")),
     "session, corrected": windows(kind=Session("40 seconds"), late="correct", allowed="1 minute"),
+    "count": windows(kind=Count(3)),
     "sliding": windows(kind=Sliding("50 seconds")),
     "join": lambda flow, left, right: left.join(right, on="k", within="30 seconds", how="full").view("out"),
     "pairs": lambda flow, left, right: left.join(right, on="k", within="30 seconds", how="left").view("out"),
     "running": lambda flow, left, right: left.union(right).group_by("k").agg(n=agg.count(), total=agg.sum("v")).view("out"),
+    "running, kept": lambda flow, left, right: (
+        left.union(right).group_by("k", keep="30 seconds").agg(n=agg.count(), total=agg.sum("v")).view("out")
+    ),
     "last": lambda flow, left, right: left.union(right).last("45 seconds").group_by("k").agg(n=agg.count()).view("out"),
-    "enriched": enriched,
+    "enriched": enriched(),
+    "enriched, waiting": enriched(wait="30 seconds"),
     "chained": chained,
 }
 
@@ -88,12 +97,18 @@ def results(t: FlowTest) -> tuple[Any, Any]:
     return sorted(repr(row | {"cause": None}) for row in t.rows("out")), t.fates()
 
 
-@pytest.mark.parametrize("name", BUILDS)
-@pytest.mark.parametrize("seed", [1, *(pytest.param(n, marks=pytest.mark.long) for n in range(2, 12))])
-def test_it_gives_what_it_had_given_behind_a_mark_of_that_time(name: str, seed: int) -> None:
+def before_and_after_the_end(t: FlowTest) -> tuple[Any, Any]:
+    t.catch_up()
+    open_ = results(t)
+    t.end()
+    return open_, results(t)
+
+
+def both(name: str, seed: int) -> tuple[Any, Any]:
+    """What a flow gives that is drained, reopened at R and drained, and one that finds marks of R in its place."""
     rng = random.Random(seed)
     first = rows_of(rng, START, 30)
-    with flow_of(BUILDS[name]).test() as drained:
+    with flow_of(BUILDS[name]).test() as drained, flow_of(BUILDS[name]).test() as marked:
         send(drained, first, random.Random(seed))
         drained.end()
         ended = results(drained)
@@ -104,16 +119,26 @@ def test_it_gives_what_it_had_given_behind_a_mark_of_that_time(name: str, seed: 
         assert results(drained) == ended  # reopening itself gives nothing and takes nothing back
         second = rows_of(rng, at - timedelta(minutes=1), 30)
         send(drained, second, random.Random(seed + 7))
-        drained.end()
-        with flow_of(BUILDS[name]).test() as marked:
-            send(marked, first, random.Random(seed))
-            marked.catch_up()
-            for topic in marked.log.topics():
-                if not marked.log.topic(topic).spec.writer:
-                    marked.mark(topic, at)
-            send(marked, second, random.Random(seed + 7))
-            marked.end()
-            assert results(drained) == results(marked)
+        send(marked, first, random.Random(seed))
+        marked.catch_up()
+        for topic in marked.log.topics():
+            if not marked.log.topic(topic).spec.writer:
+                marked.mark(topic, at)
+        send(marked, second, random.Random(seed + 7))
+        return before_and_after_the_end(drained), before_and_after_the_end(marked)
+
+
+@pytest.mark.parametrize("name", BUILDS)
+@pytest.mark.parametrize("seed", [1, *(pytest.param(n, marks=pytest.mark.long) for n in range(2, 12))])
+def test_it_gives_what_it_had_given_behind_a_mark_of_that_time(name: str, seed: int) -> None:
+    drained, marked = both(name, seed)
+    assert drained == marked
+
+
+@pytest.mark.parametrize("name", ["tumbling", "session", "sliding", "join", "last"])
+def test_an_earlier_time_would_be_told_apart(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(horizon, "_span", lambda definition, inputs: max(inputs) + 1)
+    assert any(drained != marked for drained, marked in (both(name, seed) for seed in range(1, 6)))
 
 
 def test_rows_before_that_time_are_late_and_the_first_window_behind_it_is_on_time() -> None:
@@ -129,6 +154,18 @@ def test_rows_before_that_time_are_late_and_the_first_window_behind_it_is_on_tim
         t.end()
         assert [row["total"] for row in t.rows("out")] == [5, 8]
         assert t.fates("out")["diverted"] == 2
+
+
+def test_what_was_answered_before_the_end_is_not_corrected_behind_it() -> None:
+    with flow_of(enriched(late="correct", allowed="1 hour")).test() as t:
+        t.send("users", {"k": 1, "name": "Ann", "since": "2024-01-15T10:00:00"})
+        t.send("left", {"k": 1, "v": 1, "at": "2024-01-15T10:10:00"})
+        t.end()
+        t.reopen()
+        t.send("users", {"k": 1, "name": "Bea", "since": "2024-01-15T10:05:00"})
+        t.send("left", {"k": 1, "v": 2, "at": "2024-01-15T11:20:00"})
+        t.end()
+        assert [(row["v"], row["name"]) for row in t.rows("out")] == [(1, "Ann"), (2, "Bea")]
 
 
 def test_a_flow_that_was_not_ended_has_nothing_to_lift() -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from penstock.core.time import FOREVER
+from penstock.core.time import FOREVER, NEVER
 from penstock.engine.decision import Decision, Decisions, EngineMark, PartitionState, SourceState
 from penstock.engine.driver import taken, whoever
 from penstock.engine.flows.belongings import Belonging, belongings, recorded
@@ -112,9 +112,14 @@ def _decision(last: Decision, generation: int, noted: Mapping[str, Any]) -> Deci
         frontiers={**last.frontiers, **noted["frontiers"]},
         staged=(),
         rows=0,
-        answered={**last.answered, **noted["answered"]},
+        answered={**last.answered, **_answered(noted)},
         horizon={},
     )
+
+
+def _answered(noted: Mapping[str, Any]) -> dict[str, int]:
+    """The marks of answers: behind every row that was answered, so that no version that comes changes one of them."""
+    return {step: mark + noted["allowed"][step] if mark > NEVER else mark for step, mark in noted["answered"].items()}
 
 
 def _source(source: SourceState, lifted: Mapping[int, int], at: int) -> SourceState:
