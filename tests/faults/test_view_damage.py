@@ -257,3 +257,14 @@ def test_the_flow_notices_too_that_the_books_of_its_view_were_damaged(tmp_path: 
         connection.execute("UPDATE marker SET generation = 0")
     with pytest.raises(DamagedView, match="its line about epoch 5"):
         Flow(tmp_path, False)
+
+
+def test_a_view_whose_books_are_lost_is_not_taken_for_one_that_was_never_written(tmp_path: Path) -> None:
+    write(tmp_path, False)
+    with changed(tmp_path / "sales.db") as connection:
+        connection.execute("DELETE FROM marker WHERE epoch >= 0")
+    sink = ViewSink(SinkSpec("shop", "sales", SCHEMA, ("user",), True), tmp_path / "sales.db", MemoryStorage())
+    with pytest.raises(DamagedView, match="that was not the last one"):
+        sink.open("another life", 1)
+    with changed(tmp_path / "sales.db") as connection:
+        assert connection.execute("SELECT count(*) FROM current").fetchone()[0] > 0

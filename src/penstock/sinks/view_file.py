@@ -233,10 +233,9 @@ def last_marker(connection: sqlite3.Connection, checks: bool = True) -> tuple[tu
 def remake(connection: sqlite3.Connection, wanted: Meta, incarnation: str, generation: int) -> bool:
     """Makes the view anew in its file, at once or not at all, if no epoch was delivered to it: a flow that has delivered nothing
     owns nothing. False if it is another flow's, was written, or a later start of this flow has opened it."""
-    last = "SELECT incarnation, generation, epoch FROM marker ORDER BY epoch DESC LIMIT 1"
     connection.execute("BEGIN IMMEDIATE")
     try:
-        life, started, epoch = connection.execute(last).fetchone()
+        epoch, life, started, *_ = last_marker(connection, has_checks(connection))[0]  # verified: what is lost is not nothing
         mine = read_meta(connection).flow == wanted.flow and (life != incarnation or started <= generation)
         if mine and epoch < 0:
             tables = [name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]

@@ -25,7 +25,8 @@ def test_everything_in_a_new_home_is_for_its_owner_alone(tmp_path: Path) -> None
     log = open_log(home)
     with Producer(log.create(TopicSpec("orders"))) as producer:
         producer.send(b"{}")
-    groups_of(log).put("web", Source("orders", log.topic("orders").id, 1), {0: 1})
+    groups = groups_of(log)
+    groups.put("web", Source("orders", log.topic("orders").id, 1), {0: 1})
     paths = [home.parent, home, *home.rglob("*")]
     assert len(paths) > 5
     assert {path for path in paths if path.stat().st_mode & 0o077} == set()
