@@ -18,7 +18,6 @@ _BITS = np.int64(32)
 _LOW = np.int64(0xFFFFFFFF)
 _LONG_DIGITS = 18  # decimals of so many digits fit into a long
 _DIGITS = Context(prec=80)
-_PLACES = 39  # digits after the point that Spark divides decimals to
 SQUARE_LIMBS = 5  # of a sum of squares of longs
 
 
@@ -84,15 +83,10 @@ def integers(limbs: Sequence[Longs]) -> list[int]:
 
 
 def divided(total: int, count: int, scale: int, wanted: int) -> int:
-    """total / count in units of 10**-wanted; the total is in units of 10**-scale. Rounded half up as Spark does it: first to 39
-    places, then to those wanted."""
-    first = _half_up(total * 10 ** (_PLACES - scale), count)
-    return _half_up(first, 10 ** (_PLACES - wanted))
-
-
-def _half_up(total: int, by: int) -> int:
-    """The quotient, away from 0 where it lies in the middle."""
-    size = (2 * abs(total) + by) // (2 * by)
+    """total / count, rounded once, half up (away from 0), as in Spark: the total is in units of 10**-scale, the quotient in units
+    of 10**-wanted."""
+    above, below = abs(total) * 10 ** max(0, wanted - scale), count * 10 ** max(0, scale - wanted)
+    size = (2 * above + below) // (2 * below)
     return size if total >= 0 else -size
 
 
