@@ -85,9 +85,14 @@ def integers(limbs: Sequence[Longs]) -> list[int]:
 def divided(total: int, count: int, scale: int, wanted: int) -> int:
     """total / count, rounded once, half up (away from 0), as in Spark: the total is in units of 10**-scale, the quotient in units
     of 10**-wanted."""
-    above, below = abs(total) * 10 ** max(0, wanted - scale), count * 10 ** max(0, scale - wanted)
+    above, below = abs(total) * _ten(wanted - scale), count * _ten(scale - wanted)
     size = (2 * above + below) // (2 * below)
     return size if total >= 0 else -size
+
+
+def _ten(places: int) -> int:
+    """10**places; 1 where it would be a fraction."""
+    return int(10 ** max(0, places))
 
 
 def variances(counts: Longs, sums: Sequence[Longs], squares: Sequence[Longs], off: int, scale: int) -> npt.NDArray[np.float64]:
