@@ -82,7 +82,7 @@ def test_a_record_that_does_not_fit_is_told_with_its_reason_and_the_others_are_r
     assert chunk.rows.column("id").to_pylist() == [1, None, None, None, None, 2]
     reasons = chunk.rows.column(BAD).to_pylist()
     assert [reason is None for reason in reasons] == [True, False, False, False, False, True]
-    assert "not JSON" in reasons[1]
+    assert "not UTF-8" in reasons[1]
     assert "column 'id' wants long" in reasons[2]
     assert chunk.rows.column(RAW).to_pylist()[1:5] == [b"\xffnonsense", b'{"id": "x"}', b"{}", b""]
     assert (chunk.frame.least, chunk.frame.greatest) == (NOW, NOW)

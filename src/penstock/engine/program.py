@@ -163,7 +163,7 @@ def _as_read(step: Step, sources: Mapping[str, SourceSpec]) -> Keyed:
     is a changelog, or stands in the order of that flow's input."""
     definition = _tolerant(step)
     above = sources.get(step.inputs[0])
-    if isinstance(definition, Latest) and above and (above.changelog or above.ordered):
+    if isinstance(definition, Latest) and above and above.versions and (above.changelog or above.ordered):
         return replace(definition, by_position=True)
     return definition
 

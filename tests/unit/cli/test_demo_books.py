@@ -29,6 +29,7 @@ from penstock.flow.resolve import resolve
 from penstock.flow.topics import TopicFacts
 from penstock.log.open import open_log
 from penstock.log.producer import Producer
+from penstock.sinks import view_file
 from penstock.storage.local import LocalStorage
 
 SECONDS = 240
@@ -70,10 +71,11 @@ def change(home: Path, view: str, statement: str) -> None:
 
 
 @pytest.fixture
-def tampered(finished: tuple[Path, int], tmp_path: Path) -> Callable[[str, str], Books]:
-    """Books over a copy of the home in which one row of one view was changed."""
+def tampered(finished: tuple[Path, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], Books]:
+    """Books over a copy of the home in which one row of one view was changed, as if a flow had written it so."""
 
     def books(view: str, statement: str) -> Books:
+        monkeypatch.setattr(view_file, "has_checks", lambda connection: False)  # else its checksum would tell
         home = tmp_path / "home"
         shutil.copytree(finished[0], home)
         change(home, view, statement)

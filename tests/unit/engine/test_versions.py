@@ -252,7 +252,7 @@ def chained(t: FlowTest, flow: Flow) -> FlowTest:
     return other
 
 
-def test_a_flows_topic_of_rows_that_stay_is_a_table_under_the_time_they_were_given(flow_test: Start) -> None:
+def test_a_flows_topic_of_rows_that_stay_is_a_table_of_what_it_said_last(flow_test: Start) -> None:
     flow = Flow("first")
     flow.stream("users", COLUMNS, time="at", lateness="1 minute").to("copied", key="user_id")
     t = flow_test(flow)
@@ -260,6 +260,19 @@ def test_a_flows_topic_of_rows_that_stay_is_a_table_under_the_time_they_were_giv
     t.catch_up()
     second = Flow("second")
     second.table("copied", COLUMNS, key="user_id").view("users")
+    with chained(t, second) as other:
+        other.catch_up()
+        assert names(other) == {1: "old", 2: "b"}
+
+
+def test_the_newest_by_time_of_a_flows_topic_is_its_latest(flow_test: Start) -> None:
+    flow = Flow("first")
+    flow.stream("users", COLUMNS, time="at", lateness="1 minute").to("copied", key="user_id")
+    t = flow_test(flow)
+    t.send("users", user(1, "new", 30), user(1, "old", 10), user(2, "b", 10))
+    t.catch_up()
+    second = Flow("second")
+    second.stream("copied", COLUMNS).latest(by="user_id").view("users")
     with chained(t, second) as other:
         other.catch_up()
         assert names(other) == {1: "new", 2: "b"}
