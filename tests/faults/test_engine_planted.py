@@ -92,8 +92,8 @@ def untouched_buckets_are_forgotten(patch: Patch) -> None:
 def a_late_partition_starts_without_a_mark(patch: Patch) -> None:
     right = opening._see
 
-    def wrong(spec: Any, topic: Any, before: Any, wish: Any, clock: int) -> Any:
-        return right(spec, topic, replace(before, used=NEVER), wish, clock)
+    def wrong(spec: Any, topic: Any, before: Any, *more: Any) -> Any:
+        return right(spec, topic, replace(before, used=NEVER), *more)
 
     patch.setattr(opening, "_see", wrong)
 

@@ -107,7 +107,7 @@ def live_through(rounds: int, broker: KafkaBroker, home: Path, monkeypatch: pyte
         broker.start()
     before = running.epochs
     assert until(lambda: running.epochs > before + 2 or running.failed), running.said
-    assert running.failed == []
+    assert running.failed == [], [str(error) for error in running.failed]
     writer.stop.set()
     writer.thread.join()
     running.stop.set()

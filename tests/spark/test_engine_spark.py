@@ -19,7 +19,7 @@ from penstock.engine.driver import Driver
 from penstock.engine.placement import AcrossTasks, InProcess, OneTask, Placement
 from penstock.engine.runtime import Runtime
 from penstock.engine.service import Order, serve
-from penstock.errors import BadFlow, PenstockError
+from penstock.errors import FailedRow, PenstockError
 from penstock.log.port import TopicSpec
 from penstock.log.producer import Producer
 
@@ -135,9 +135,9 @@ def killer(marker: Path) -> Callable[[pa.Table], pa.Table]:
     return function
 
 
-def mapped(function: Callable[[pa.Table], pa.Table]) -> Flow:
+def mapped(function: Callable[[pa.Table], pa.Table], on_error: Any = "dead") -> Flow:
     flow = Flow("mapped")
-    rows = stream(flow).map_arrow(function, "user string, amount long, at timestamp", name="mapped")
+    rows = stream(flow).map_arrow(function, "user string, amount long, at timestamp", name="mapped", on_error=on_error)
     rows.window(Tumbling("1 minute"), by="user").agg(n=agg.count(), total=agg.sum("amount"), name="sales").view("sales").to("out")
     return flow
 
@@ -172,8 +172,8 @@ def test_an_error_in_a_users_function_comes_out_as_one_paragraph(where: str, tmp
     def fails(rows: pa.Table) -> pa.Table:
         raise ZeroDivisionError("nothing to divide by")
 
-    with pytest.raises(BadFlow, match="the function of map_arrow failed: ZeroDivisionError: nothing to divide by") as failed:
-        Placed(tmp_path, spark=spark, where=where).drain(mapped(fails))
+    with pytest.raises(FailedRow, match="fails on a row: .*fails: ZeroDivisionError: nothing to divide by") as failed:
+        Placed(tmp_path, spark=spark, where=where).drain(mapped(fails, on_error="stop"))
     text = str(failed.value)
     assert 'step "mapped"' in text
     assert "test_engine_spark.py:" in text

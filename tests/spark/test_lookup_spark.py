@@ -14,6 +14,7 @@ import pytest
 
 from faults.engine_shop import last_decision, topic_rows, view
 from penstock import Flow, Tumbling, agg
+from penstock.engine import waiting
 from penstock.errors import Unanswered
 
 from .test_engine_spark import ROWS, Placed, orders, stream
@@ -79,7 +80,10 @@ def test_a_worker_that_dies_behind_a_lookup_asks_nobody_again(where: str, tmp_pa
 
 
 @pytest.mark.parametrize("where", ["one task", "across tasks"])
-def test_when_nobody_answers_it_is_one_paragraph_and_nothing_is_decided(where: str, tmp_path: Path, spark: "SparkSession") -> None:
+def test_when_nobody_answers_it_is_one_paragraph_and_nothing_is_decided(
+    where: str, tmp_path: Path, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(waiting, "LIMIT", 0.0)
     orders(tmp_path, ROWS)
 
     def silent(keys: list[dict[str, Any]]) -> list[dict[str, Any] | None]:

@@ -12,7 +12,7 @@ from itertools import repeat
 from typing import Any, TypeVar
 
 from penstock.errors import PenstockError
-from penstock.log.kafka.client import PATIENCE, PerProcess, away, new_producer, translated
+from penstock.log.kafka.client import PATIENCE, PerProcess, away, library, new_producer, translated
 from penstock.log.kafka.fetching import Header
 from penstock.log.kafka.settings import KafkaSettings
 
@@ -29,6 +29,7 @@ class KafkaTransactions:
     def __init__(self, settings: KafkaSettings, id: str) -> None:
         self._settings, self._id = settings, id
         self._producer: Any = None
+        self._places: list[Place] = []  # of the transaction under way
         self._guard = threading.RLock()
 
     def deliver(self, write: Callable[["KafkaTransactions"], T], find: Callable[[], T | None]) -> T:
@@ -70,6 +71,7 @@ class KafkaTransactions:
         """Adds records, all of one append time (milliseconds; -1: now). first: headers of the first of them, before its own.
         The place of the first and of the last is known after `flush`; an error of any of them ends the whole transaction."""
         place, send, last = Place(), self._producer.produce, len(values) - 1
+        self._places.append(place)
         records = zip(values, keys or repeat(None), headers or repeat(None), strict=False)
         for i, (value, key, own) in enumerate(records):
             told = place.take_last if i == last else place.take if i == 0 else None
@@ -129,10 +131,13 @@ class KafkaTransactions:
             self._producer.init_transactions(self._settings.patience)
 
     def _commit(self, write: Callable[["KafkaTransactions"], T]) -> T:
+        self._places.clear()
         with _unsettled(self._settings):
             self._producer.begin_transaction()
             result = write(self)
             self.flush()
+            if refused := next((place.error for place in self._places if place.error is not None), None):
+                raise library().KafkaException(refused)  # a commit would only say that some were
             self._producer.commit_transaction(PATIENCE)
         return result
 
@@ -143,13 +148,18 @@ class Place:
     def __init__(self) -> None:
         self.offset = -1
         self.last = -1  # of the last one that was given with it
+        self.error: Any = None  # why the broker did not take it
 
     def take(self, error: Any, message: Any) -> None:
-        if error is None:
+        if error is not None:
+            self.error = error
+        else:
             self.offset = message.offset()
 
     def take_last(self, error: Any, message: Any) -> None:
-        if error is None:
+        if error is not None:
+            self.error = error
+        else:
             self.last = message.offset()
             self.offset = self.offset if self.offset >= 0 else self.last
 
