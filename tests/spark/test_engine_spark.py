@@ -172,7 +172,7 @@ def test_an_error_in_a_users_function_comes_out_as_one_paragraph(where: str, tmp
     def fails(rows: pa.Table) -> pa.Table:
         raise ZeroDivisionError("nothing to divide by")
 
-    with pytest.raises(FailedRow, match="fails on a row: .*fails: ZeroDivisionError: nothing to divide by") as failed:
+    with pytest.raises(FailedRow, match=r"fails on a row: .*fails: ZeroDivisionError: nothing to divide by") as failed:
         Placed(tmp_path, spark=spark, where=where).drain(mapped(fails, on_error="stop"))
     text = str(failed.value)
     assert 'step "mapped"' in text
