@@ -56,7 +56,10 @@ class Writer:
             for n in itertools.count():
                 if self.stop.wait(0.01):
                     return
-                producer.send({"n": n}, partition=n % PARTITIONS)
+                try:
+                    producer.send({"n": n}, partition=n % PARTITIONS)
+                except Unreachable:  # it is kept, and sent again
+                    self._flush(producer)
                 if n % 10 == 9:
                     self._flush(producer)
                     self.sent = n + 1
@@ -131,9 +134,38 @@ def _schema(ddl: str) -> Any:
 
 
 def test_a_live_flow_waits_for_its_broker_and_goes_on(tmp_path: Path, broker: KafkaBroker, monkeypatch: pytest.MonkeyPatch) -> None:
-    said = live_through(1, broker, tmp_path, monkeypatch)
+    """Killed while nobody writes; the long form kills it in the middle of everything."""
+    monkeypatch.setenv("PENSTOCK_LOG", f"{broker.url}?transaction_timeout=5")
+    log = open_log()
+    log.create(TopicSpec("numbers", PARTITIONS, _schema("n long")))
+    running = Running(tmp_path)
+    send(log, 0, 20)
+    assert until(lambda: arrived(tmp_path, 20) or bool(running.failed)), running.said
+    broker.kill()
+    words = len(running.said)
+    assert until(lambda: len(running.said) > words or bool(running.failed)), running.said
+    broker.start()
+    send(log, 20, 40)
+    assert until(lambda: arrived(tmp_path, 40) or bool(running.failed)), running.said
+    running.stop.set()
+    running.thread.join()
+    assert running.failed == [], [str(error) for error in running.failed]
+    running.driver.stop()
+    copies = log.topic("copies")
+    assert sorted(n for p in copies.ends() for chunk in copies.read(p) for n in chunk.rows["n"].to_pylist()) == list(range(40))
+    said = running.said
     assert any("pass waits since" in text and f"Kafka at {broker.address} cannot be used" in text for text in said), said
     assert any(text.startswith("pass goes on after ") for text in said), said
+
+
+def send(log: Any, start: int, stop: int) -> None:
+    with Producer(log.topic("numbers")) as producer:
+        for n in range(start, stop):
+            producer.send({"n": n}, partition=n % PARTITIONS)
+
+
+def arrived(home: Path, numbers: int) -> bool:
+    return (home / "views" / "numbers.db").exists() and len(view(home, "numbers")) == numbers
 
 
 @pytest.mark.long

@@ -258,8 +258,10 @@ def translated(settings: KafkaSettings, name: str = "") -> Iterator[None]:
         raise
     except TimeoutError as error:
         raise away(settings, "it did not answer in time") from error
+    except SystemError as error:  # the client stumbles over a callback while it tells of an error
+        raise away(settings, str(error)) from error
     except Exception as error:
-        if type(error).__module__.split(".")[0] not in ("cimpl", "confluent_kafka") and not isinstance(error, SystemError):
+        if type(error).__module__.split(".")[0] not in ("cimpl", "confluent_kafka"):
             raise
         found = error.args[0] if error.args else error
         raise told(settings, found, name) from error

@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from penstock.errors import Unreachable
-from penstock.log.kafka.client import PATIENCE, PerProcess, away, offsets
+from penstock.log.kafka.client import PerProcess, away, offsets
 from penstock.log.kafka.fetching import Fetched, Fetcher, PlainFetcher
 from penstock.log.kafka.native import NativeFetcher, Taken, native_library
 from penstock.log.kafka.settings import KafkaSettings
@@ -124,7 +124,7 @@ def settled_all(settings: KafkaSettings, name: str, partitions: list[int]) -> di
 
 def wait_until_seen(settings: KafkaSettings, name: str, partition: int, end: int) -> None:
     """Returns once readers of committed records see up to this offset."""
-    deadline = time.monotonic() + PATIENCE + settings.transaction_timeout / 1000
+    deadline = time.monotonic() + settings.patience + settings.transaction_timeout / 1000
     while time.monotonic() < deadline:
         if offsets(settings, name, [partition])[partition][1] >= end:
             return

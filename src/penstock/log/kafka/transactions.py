@@ -11,9 +11,12 @@ from collections.abc import Callable, Sequence
 from itertools import repeat
 from typing import Any, TypeVar
 
+from penstock.core.time import NEVER
 from penstock.errors import PenstockError
 from penstock.log.kafka.client import PATIENCE, PerProcess, away, library, new_producer, translated
 from penstock.log.kafka.fetching import Header
+from penstock.log.kafka.hanging import Partition
+from penstock.log.kafka.headers import mark_headers
 from penstock.log.kafka.settings import KafkaSettings
 
 _ATTEMPTS = 5
@@ -32,11 +35,11 @@ class KafkaTransactions:
         self._places: list[Place] = []  # of the transaction under way
         self._guard = threading.RLock()
 
-    def deliver(self, write: Callable[["KafkaTransactions"], T], find: Callable[[], T | None]) -> T:
+    def deliver(self, write: Callable[["KafkaTransactions"], T], find: Callable[["KafkaTransactions"], T | None]) -> T:
         """Runs `write`, which calls `produce`, as one transaction, and returns what it returned once that is committed.
 
         find: looks in the log (committed records) for what an earlier attempt, here or in another process, has written; asked with
-        every new producer, before anything is written. It may raise: then nothing is."""
+        every new producer, before anything is written; it ends what hangs there (`end`). It may raise: then nothing is."""
         with self._guard:
             last: PenstockError | None = None
             deadline = time.monotonic() + self._settings.patience
@@ -46,7 +49,7 @@ class KafkaTransactions:
                 try:
                     if self._producer is None:
                         self._open()
-                        there = find()
+                        there = find(self)
                         if there is not None:
                             return there
                     return self._commit(write)
@@ -92,6 +95,18 @@ class KafkaTransactions:
                 return
             except BufferError:
                 continue
+
+    def end(self, partitions: Sequence[Partition], *, commit: bool) -> None:
+        """Ends whatever this producer has open in these partitions: by a transaction that goes there, with records that tell
+        nothing, and is committed or given up."""
+        if not partitions:
+            return
+        with _unsettled(self._settings):
+            self._producer.begin_transaction()
+            for topic, number in partitions:
+                self.produce(topic, number, [None], [b""], [mark_headers(NEVER)])  # with a key: the topic may be compacted
+            self.flush()
+            self._producer.commit_transaction(PATIENCE) if commit else self._producer.abort_transaction(PATIENCE)
 
     def flush(self) -> None:
         """Returns once the broker has every record of the transaction so far."""
@@ -193,7 +208,9 @@ class _unsettled:
 _OPEN = PerProcess()
 
 
-def deliver(settings: KafkaSettings, id: str, write: Callable[[KafkaTransactions], T], find: Callable[[], T | None]) -> T:
+def deliver(
+    settings: KafkaSettings, id: str, write: Callable[[KafkaTransactions], T], find: Callable[[KafkaTransactions], T | None]
+) -> T:
     """`KafkaTransactions.deliver` with the producer of this id, which stays open in this process."""
     mine = _OPEN.get((settings, id), lambda: KafkaTransactions(settings, id))
     try:
@@ -201,6 +218,11 @@ def deliver(settings: KafkaSettings, id: str, write: Callable[[KafkaTransactions
     finally:
         while len(_OPEN.held()) > _MOST_OPEN:
             _OPEN.drop(_OPEN.held()[0], KafkaTransactions.close)
+
+
+def discarded(settings: KafkaSettings, id: str) -> None:
+    """Throws the producer of this id away: the next one asks what the log holds before it writes."""
+    _OPEN.drop((settings, id), KafkaTransactions.close)
 
 
 @atexit.register

@@ -9,11 +9,12 @@ from penstock.core.time import NEVER
 from penstock.errors import LogError
 from penstock.log.kafka.client import PerProcess, produce_one
 from penstock.log.kafka.fetching import Header
+from penstock.log.kafka.hanging import patience, still_open
 from penstock.log.kafka.headers import mark_headers, sender_header
 from penstock.log.kafka.reading import read_range, settled, wait_until_seen
 from penstock.log.kafka.senders import NAME, senders, stamp_of
 from penstock.log.kafka.settings import KafkaSettings
-from penstock.log.kafka.transactions import KafkaTransactions, Place, deliver
+from penstock.log.kafka.transactions import KafkaTransactions, Place, deliver, discarded
 from penstock.log.port import Appended, Frame, Sender
 from penstock.log.producers import Producers
 
@@ -54,10 +55,12 @@ class FrameWriter:
         memory = _MEMORIES.get((self._settings, id), dict[int, Producers])
         places: dict[int, list[Place]] = {}
 
-        def find() -> list[Appended] | None:
+        def find(transaction: KafkaTransactions) -> list[Appended] | None:
             self._alive()
             memory.clear()  # others may have written since
+            self._free_stamps(transaction, frames, sender)
             answers = self._answers(frames, sender, memory)
+            self._free(transaction, frames, answers)
             return answers if answers and all(answers) else None  # type: ignore[return-value]
 
         def write(transaction: KafkaTransactions) -> list[Appended]:
@@ -70,11 +73,32 @@ class FrameWriter:
                 return [answer for answer in known if answer]
         places.clear()
         result = deliver(self._settings, id, write, find)
-        for frame, answer in zip(frames, result, strict=True):
-            if not answer.duplicate:
-                memory[frame.partition].remember(_frame(frame, answer.base, sender))
-                self._wait_until_seen(frame, places.get(frame.partition, ()))
+        try:
+            for frame, answer in zip(frames, result, strict=True):
+                if not answer.duplicate:
+                    memory[frame.partition].remember(_frame(frame, answer.base, sender))
+                    self._wait_until_seen(frame, places.get(frame.partition, ()))
+        except LogError:  # committed, and not there for readers: the next producer of this id looks what became of it
+            memory.clear()
+            discarded(self._settings, id)
+            raise
         return result
+
+    def _free_stamps(self, transaction: KafkaTransactions, frames: Sequence[Outgoing], sender: Sender) -> None:
+        """Stamps that hang tell nobody whether their frames were committed. Where the frames hang with them, nothing was
+        acknowledged, and all of it is given up; else nobody knows, and it is waited for."""
+        stamps = [(NAME, stamp_of(frame.topic_id, frame.partition, sender.id).partition) for frame in frames]
+        hanging = still_open(self._settings, list(dict.fromkeys(stamps)), patience(self._settings))
+        rows = [(frame.topic, frame.partition) for frame in frames]
+        if hanging and still_open(self._settings, rows) == rows:
+            transaction.end([*hanging, *rows], commit=False)
+
+    def _free(self, transaction: KafkaTransactions, frames: Sequence[Outgoing], answers: Sequence[Appended | None]) -> None:
+        """Rows that hang are committed where their stamps are, and given up where there are none."""
+        hanging = still_open(self._settings, [(frame.topic, frame.partition) for frame in frames])
+        known = [(f.topic, f.partition) for f, answer in zip(frames, answers, strict=True) if answer]
+        transaction.end([p for p in hanging if p not in known], commit=False)
+        transaction.end([p for p in hanging if p in known], commit=True)
 
     def _answers(self, frames: Sequence[Outgoing], sender: Sender, memory: dict[int, Producers]) -> list[Appended | None]:
         """What the log has of these already; None where it has nothing. Raises Fenced and SequenceGap."""
@@ -116,7 +140,7 @@ class FrameWriter:
         """A transaction of this process. What came of an unclear commit is seen in the log itself."""
         places: list[Place] = []
 
-        def find() -> Appended | None:
+        def find(transaction: KafkaTransactions) -> Appended | None:
             self._alive()
             if not places or places[0].offset < 0 or not self._there(frame, places[0].offset):
                 return None
