@@ -6,6 +6,7 @@ BIN := .venv/bin
 ROOMS := core storage log queue kernels flow sinks views
 PARTS := tests/unit tests/contract
 LAWS := tests/laws tests/faults tests/docs examples
+FAST := --max-worker-restart 0  # a process that dies fails the run at once
 WORKERS := 3  # more than cores, where tests wait for brokers and processes; those with Spark are two at a time
 COVER := $(foreach room,$(ROOMS),--cov=penstock.$(room)) --cov-report=term:skip-covered --cov-fail-under=95
 
@@ -17,9 +18,9 @@ demo: .venv/.locked java  ## a shop, live in the terminal, with a crash in the m
 
 test: lint java  ## everything that must hold before a change goes in
 	@$(BIN)/python -m penstock.engine.archive
-	$(BIN)/pytest $(PARTS) -n $(WORKERS) --dist loadfile -m "not spark and not long"
-	$(BIN)/pytest $(LAWS) -n $(WORKERS) -m "not spark and not long"
-	$(BIN)/pytest tests examples -n 2 --dist loadfile -m "spark and not long"
+	$(BIN)/pytest $(PARTS) -n $(WORKERS) $(FAST) --dist loadfile -m "not spark and not long"
+	$(BIN)/pytest $(LAWS) -n $(WORKERS) $(FAST) -m "not spark and not long"
+	$(BIN)/pytest tests examples -n 2 $(FAST) --dist loadfile -m "spark and not long"
 
 quick: .venv/.locked  ## the tests that need no Spark
 	$(BIN)/pytest $(PARTS) $(LAWS) -n $(WORKERS) -m "not spark and not long"
