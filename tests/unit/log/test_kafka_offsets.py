@@ -34,6 +34,9 @@ class Admin:
     def poll(self, seconds: float) -> None:
         pass
 
+    def list_topics(self, timeout: float) -> None:
+        pass
+
 
 def reached(admin: Admin, settings: KafkaSettings, monkeypatch: pytest.MonkeyPatch) -> None:
     """Lets it stand for the broker, which has answered before."""

@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple, TypeVar
 
 from penstock.errors import AlreadyThere, LogError, NotFound, OffsetGone, Passing, PenstockError, install
@@ -14,6 +14,7 @@ from penstock.log.kafka.reaching import Contact
 from penstock.log.kafka.settings import PATIENCE as PATIENCE
 from penstock.log.kafka.settings import KafkaSettings
 
+_LOOK = 0.5  # seconds for a look at who leads what
 PROMPT = 5.0  # seconds for one request: one that went into a connection that broke is asked again
 _LOGGER = logging.getLogger("penstock.kafka")
 _LOGGER.addHandler(logging.NullHandler())
@@ -237,9 +238,12 @@ def insisted(settings: KafkaSettings, name: str, ask: Callable[[], T]) -> T:
             _trouble_over(settings)
             return found
         except Passing:
-            if _ADMINS.find(settings.connection) is None or time.monotonic() > deadline:
+            reached: Reached | None = _ADMINS.find(settings.connection)
+            if reached is None or time.monotonic() > deadline:
                 raise  # the broker never answered this process, and has had its time
             time.sleep(0.05)
+            with suppress(library().KafkaException):  # after a restart it would go on by the leaders that it knew for minutes
+                reached.client.list_topics(timeout=_LOOK)
 
 
 def _trouble_over(settings: KafkaSettings) -> None:
