@@ -133,6 +133,7 @@ def _schema(ddl: str) -> Any:
     return Schema.of(ddl)
 
 
+@pytest.mark.long
 def test_a_live_flow_waits_for_its_broker_and_goes_on(tmp_path: Path, broker: KafkaBroker, monkeypatch: pytest.MonkeyPatch) -> None:
     """Killed while nobody writes; the long form kills it in the middle of everything."""
     monkeypatch.setenv("PENSTOCK_LOG", f"{broker.url}?transaction_timeout=5")
