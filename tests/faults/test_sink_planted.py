@@ -100,8 +100,8 @@ class OneEpochForAll(TopicSink):
 class NeverLooks(TopicSink):
     """Trusts the log to find what an earlier start appended; but a new generation's frames are new to it."""
 
-    def _fence(self, generation: int) -> None:
-        pass
+    def _fence(self, generation: int) -> bool:
+        return True
 
     def _append(self, parts: Any, delivery: Delivery) -> None:
         self._seen.sequences = dict.fromkeys(self._seen.sequences, -1)

@@ -59,7 +59,7 @@ class Sender(NamedTuple):
     id: str
     epoch: int
     sequence: int
-    gaps: bool = False  # sequence numbers may be skipped (a flow's sink: not every epoch has rows)
+    gaps: bool = False  # numbers may be skipped, and no epoch begins with a lower one than the last (a flow's sink: its epochs)
 
 
 class Appended(NamedTuple):

@@ -30,7 +30,14 @@ class Producers:
 
         `find` looks for the frame of an old sequence in the log."""
         seen = self._seen.get(sender.id)
-        if seen is None or sender.epoch > seen.epoch:
+        if seen is None:
+            return None
+        if sender.epoch > seen.epoch:
+            if sender.gaps and sender.sequence < seen.sequence:  # it would hide what an older one appended in the last moment
+                raise SequenceGap(
+                    f"producer {sender.id} begins epoch {sender.epoch} at {sender.sequence}, but has come to {seen.sequence}",
+                    hint="look once more how far it has come",
+                )
             return None
         if sender.epoch < seen.epoch:
             raise Fenced(

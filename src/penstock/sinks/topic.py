@@ -13,7 +13,7 @@ from penstock.core.change import OP, POSITION, TIME, Op
 from penstock.core.change import WATERMARK as W
 from penstock.core.schema import TIMESTAMP
 from penstock.core.time import NEVER
-from penstock.errors import Fenced, Mismatch, Passing, PenstockError, SinkError, SinkUnavailable
+from penstock.errors import Fenced, Mismatch, Passing, PenstockError, SequenceGap, SinkError, SinkUnavailable
 from penstock.log.partitioning import partitions_by_key
 from penstock.log.port import EVENT_TIME, KEY, OPS, ORIGIN, WATERMARK, Log, Part, Sender, Together, Topic
 from penstock.log.text import key_bytes
@@ -60,7 +60,8 @@ class TopicSink:
             self._log.delete(self._name)
             self._look(ours)
         if self._seen.generation < generation:
-            self._fence(generation)
+            while not self._fence(generation):
+                self._look(ours)
             self._seen = self._survey(ours)
         return self._admitted(ours)
 
@@ -98,17 +99,21 @@ class TopicSink:
     def _survey(self, ours: Marker) -> Survey:
         return survey(self._used(), f"{self._spec.flow}/{self._spec.name}", ours.incarnation)
 
-    def _fence(self, generation: int) -> None:
+    def _fence(self, generation: int) -> bool:
         """Stamps every partition with this generation, so that an older driver, however late it wakes up, is refused by the log.
-        Without it a frame of its own could still come between our look and our first append, and be there twice."""
+        Without it a frame of its own could still come between our look and our first append, and be there twice. False if one has
+        come since our look: a stamp with the number of an earlier epoch would hide it."""
         empty = self._split(self._staged(()))
         try:
             for partition, sequence in self._seen.sequences.items():
                 sender = Sender(self._seen.sender, generation, sequence, gaps=True)
                 self._used().append(partition, empty[partition], sender=sender)
+        except SequenceGap:
+            return False
         except PenstockError as error:
             kind = SinkUnavailable if isinstance(error, Passing) else SinkError
             raise kind(f"topic {self._name!r} cannot be written: {error.what}", *error.detail, hint=error.hint) from error
+        return True
 
     def _append(self, parts: list[pa.RecordBatch], delivery: Delivery) -> None:
         topic, seen, last, mark = self._used(), self._seen, self._partitions - 1, delivery.frontier

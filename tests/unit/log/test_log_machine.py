@@ -51,8 +51,10 @@ class Model:
     def expect(self, sender: Sender | None) -> Entry | type[Exception] | None:
         """The earlier answer, the error, or None if the append is new."""
         mine = [e for e in self.entries if sender and e.sender and e.sender.id == sender.id]
-        if not sender or not mine or sender.epoch > mine[-1].sender.epoch:
+        if not sender or not mine:
             return None
+        if sender.epoch > mine[-1].sender.epoch:
+            return SequenceGap if sender.gaps and sender.sequence < mine[-1].sender.sequence else None
         if sender.epoch < mine[-1].sender.epoch:
             return Fenced
         for entry in mine:

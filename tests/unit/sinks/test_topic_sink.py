@@ -137,6 +137,29 @@ def test_an_older_driver_is_refused_by_the_log_from_the_moment_a_newer_one_opens
     assert len(old.rows(0) + old.rows(1)) == 1
 
 
+@pytest.mark.parametrize("written", [0, 1])
+def test_a_frame_of_an_older_driver_that_comes_between_the_look_and_the_fence_of_a_newer_one_is_there_once(
+    written: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = Writer(partitions=2)
+    rows = [(i, 9, 10 * i, NEVER, b"%d" % i) for i in range(8)]
+    for epoch in range(written):
+        old.epoch_of(epoch, *rows[:3])
+    fence, late = TopicSink._fence, [True]
+
+    def fence_late(sink: TopicSink, generation: int) -> bool:
+        if late and late.pop():
+            old.epoch_of(written, *rows[3:])
+        return fence(sink, generation)
+
+    monkeypatch.setattr(TopicSink, "_fence", fence_late)
+    new = Writer(old.log, partitions=2, generation=2)
+    assert new.last == written
+    new.epoch_of(written, *rows[3:])
+    ids = sorted(row["id"] for partition in range(2) for row in new.rows(partition))
+    assert ids == [row[0] for row in rows[0 if written else 3 :]]
+
+
 def test_frames_are_stamped_with_flow_sink_incarnation_generation_and_epoch() -> None:
     writer = Writer(generation=4)
     writer.epoch_of(6, (1, 9, 10, NEVER, b"a"))
