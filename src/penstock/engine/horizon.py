@@ -15,7 +15,7 @@ from penstock.core.time import FOREVER, NEVER, micros
 from penstock.engine.decision import Decision, SourceState
 from penstock.engine.program import Program
 from penstock.engine.source import SourceSpec, topic_of
-from penstock.flow.plan import Count, Enrich, Join, Last, LateRows, Running, Session, Sliding, Step, Window
+from penstock.flow.plan import Count, Enrich, Join, Last, LateRows, Matched, Pairs, Running, Session, Sliding, Step, Window
 from penstock.kernels.fixed import layout_of
 from penstock.log.port import End, Log
 
@@ -105,7 +105,7 @@ def _span(definition: object, inputs: list[int]) -> int | None:
             return newest + 1
         case Running():
             return newest + 2 * micros(definition.keep) + 1 if definition.keep is not None else None
-        case Join():
+        case Join() | Pairs() | Matched():
             return newest + max(abs(micros(definition.lo)), abs(micros(definition.hi))) + 1
         case Enrich():
             return _answered(definition, *inputs)

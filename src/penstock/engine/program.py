@@ -201,10 +201,10 @@ def _tolerant(step: Step) -> Keyed:
 def _places(plan: Plan) -> dict[str, Place]:
     places: dict[str, Place] = {}
     for step in plan.steps:
-        inputs = step.inputs
-        if isinstance(step.definition, LateRows):  # late rows come out where their step judges: at its input
-            inputs = (plan.step(step.inputs[0]).inputs[step.definition.port],)
-        before = [places[i] if needs_sql(step) else _behind(plan.step(i), places[i]) for i in inputs]
+        if isinstance(step.definition, LateRows):
+            places[step.name] = _late_place(plan, step.inputs[0], step.definition.port, places)
+            continue
+        before = [places[i] if needs_sql(step) else _behind(plan.step(i), places[i]) for i in step.inputs]
         segment = max((p.segment for p in before), default=0)
         level = max((p.level for p in before if p.segment == segment), default=0)
         if needs_sql(step):
@@ -214,6 +214,13 @@ def _places(plan: Plan) -> dict[str, Place]:
         else:
             places[step.name] = Place(segment, level)
     return places
+
+
+def _late_place(plan: Plan, judging: str, port: int, places: Mapping[str, Place]) -> Place:
+    """Late rows come out where their step takes its input up: where that is, or at the start of the segment of the step."""
+    above, segment = plan.step(plan.step(judging).inputs[port]), places[judging].segment
+    taken_up = _behind(above, places[above.name])
+    return taken_up if taken_up.segment == segment else Place(segment, 0)
 
 
 def _behind(step: Step, place: Place) -> Place:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from penstock.core.schema import Schema
-from penstock.flow.plan import Origin, Step
+from penstock.flow.plan import Keyed, Origin, Step
 
 if TYPE_CHECKING:
     from penstock.flow.place import At
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Known:
-    """A checked step: the steps it became (the last one bears its name) and what the steps below it may rely on."""
+    """A checked step: the steps it became (the last one gives its rows) and what the steps below it may rely on."""
 
     steps: tuple[Step, ...]
     label: str  # what a message or a column prefix calls it
@@ -25,6 +25,11 @@ class Known:
     @property
     def step(self) -> Step:
         return self.steps[-1]
+
+    @property
+    def judging(self) -> Step:
+        """The step that says which rows are late; its own, where none does."""
+        return next((step for step in reversed(self.steps) if isinstance(step.definition, Keyed)), self.step)
 
     @property
     def name(self) -> str:

@@ -60,12 +60,13 @@ def _facts(step: plan.Step) -> Iterator[tuple[str, str]]:
             yield from _aggregating(keyed)
         case plan.Last(size):
             yield "keeps", f"rows with time > watermark - {duration_text(size)}"
-        case plan.Join() as join:
+        case plan.Join() | plan.Pairs() | plan.Matched() as join:
             yield "on", f"{', '.join(join.on)}, {join.how}"
             yield "within", f"{duration_text(join.lo)} to {duration_text(join.hi)}"
             if join.condition:
                 yield "where", f"{join.condition.text}  [{_where_it_runs(join.condition)}]"
-            yield "judges", f"time ≥ watermark; late rows: {join.late}"
+            if join.late != "none":
+                yield "judges", f"time ≥ watermark; late rows: {join.late}"
         case plan.Latest() | plan.Enrich() | plan.TableJoin() as table:
             yield from tables(table)
         case plan.LateRows(port):
@@ -139,6 +140,7 @@ def _where_it_runs(e: Expression) -> str:
 
 def _kind(definition: plan.Definition) -> str:
     names = {plan.MapArrow: "map", plan.LateRows: "late rows", plan.TableJoin: "join of tables", plan.Grouping: "running"}
+    names |= {plan.Matched: "join"}
     if isinstance(definition, plan.Source):
         return _source_kind(definition)
     if isinstance(definition, plan.Window):

@@ -1,13 +1,14 @@
 """Joins of two streams within a time bound."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import ClassVar
 
 import pyarrow as pa
 
 from penstock.core import time
+from penstock.core.change import LEFT, LEFT_TIME, RIGHT, RIGHT_TIME
 from penstock.core.expression import Expression
 from penstock.core.schema import Schema, type_text
 from penstock.errors import BadTime
@@ -17,6 +18,7 @@ from penstock.flow.matching import joined_schema, meeting_columns, right_names
 from penstock.flow.place import At
 from penstock.flow.table_joins import table_join
 
+_PLACES = [(LEFT, pa.binary()), (LEFT_TIME, pa.int64()), (RIGHT, pa.binary()), (RIGHT_TIME, pa.int64())]
 Within = str | timedelta | tuple[str | timedelta, str | timedelta]
 
 
@@ -29,6 +31,7 @@ class JoinDefinition:
     how: plan.How
     late: plan.Late
     where: str | None = None  # what else must hold of a pair
+    on_error: plan.OnError = "dead"  # what becomes of a pair on which that fails
 
     kind: ClassVar[str] = "join"
 
@@ -65,14 +68,17 @@ class JoinDefinition:
         both = joined_schema(on, names, left.schema, right.schema, "inner")
         clash = f"select other names on one side before the join, e.g. {right.label}.select(…)"
         at.new_columns(both.names, doing, hint=clash)
-        condition = None if self.where is None else _condition(self.where, self.how, both, at, doing)
+        condition = None if self.where is None else _condition(self.where, both, at, doing)
         definition = plan.Join(on, *within, self.how, self.late, names, condition)
         own = self.how in ("semi", "anti")
         schema = left.schema if own else joined_schema(on, names, left.schema, right.schema, self.how)
-        step = plan.Step(at.name, (left.name, right.name), definition, schema, at.origin)
+        if condition is not None and condition.tree is None:
+            steps = _by_spark(at, left, right, definition, (both, schema), self.on_error)
+        else:
+            steps = (plan.Step(at.name, (left.name, right.name), definition, schema, at.origin, on_error=self.on_error),)
         if own:
-            return Known((step,), at.label(left), left.view_key, left.topic_key, (left, right))
-        return Known((step,), at.name, topic_key=on, inputs=(left, right))
+            return Known(steps, at.label(left), left.view_key, left.topic_key, (left, right))
+        return Known(steps, at.name, topic_key=on, inputs=(left, right))
 
 
 def bounds(within: Within | None) -> tuple[timedelta, timedelta] | None:
@@ -98,9 +104,9 @@ def bounds(within: Within | None) -> tuple[timedelta, timedelta] | None:
     return lo, hi
 
 
-def _condition(sql: str, how: plan.How, schema: Schema, at: At, doing: str) -> Expression:
-    """What else must hold of a pair. It is evaluated where rows meet, so it must be one that Penstock evaluates itself."""
-    condition = replace(at, analyzer=_NotHere(how, at, doing)).expression(sql, schema)
+def _condition(sql: str, schema: Schema, at: At, doing: str) -> Expression:
+    """What else must hold of a pair. One that Penstock evaluates itself is evaluated where rows meet, others behind that."""
+    condition = at.expression(sql, schema)
     if not pa.types.is_boolean(condition.type):
         at.refuse(
             f"cannot {doing} where {sql!r}: it is {type_text(condition.type)}, not true or false",
@@ -109,17 +115,23 @@ def _condition(sql: str, how: plan.How, schema: Schema, at: At, doing: str) -> E
     return condition
 
 
-@dataclass(frozen=True)
-class _NotHere:
-    """Stands for Spark where it cannot be asked."""
+def _by_spark(
+    at: At, left: Known, right: Known, join: plan.Join, schemas: tuple[Schema, Schema], on_error: plan.OnError
+) -> tuple[plan.Step, ...]:
+    """A join whose condition only Spark SQL can evaluate: all pairs, then those for which it holds, then what follows from them for
+    rows that come out alone or once. schemas: of a pair, and of what comes out."""
+    assert join.condition
+    both, schema = schemas
+    sides, bound = (left.name, right.name), (join.on, join.lo, join.hi)
+    if join.how == "inner":
+        pairs = plan.Step(at.name, sides, plan.Pairs(*bound, join.late, join.right), both, at.origin)
+        return pairs, _where(at, pairs, join.condition, on_error)
+    told = Schema(pa.schema([*both.arrow, *_PLACES]))
+    pairs = plan.Step(f"{at.name}.pairs", sides, plan.Pairs(*bound, "none", join.right), told, at.origin)
+    where = _where(at, pairs, join.condition, on_error)
+    matched = plan.Matched(*bound, join.how, join.late, join.right)
+    return pairs, where, plan.Step(at.name, (*sides, where.name), matched, schema, at.origin)
 
-    how: plan.How
-    at: At
-    doing: str
 
-    def type_of(self, sql: str, schema: Schema) -> pa.DataType:
-        first = "use .where() after the join" if self.how == "inner" else "work it out in a column of one side before the join"
-        self.at.refuse(
-            f"cannot {self.doing} where {sql!r}: only Spark SQL can evaluate it, and not where rows meet",
-            hint=f"{first}; comparisons, and, or, not, is null, in, between and arithmetic of doubles can be used here",
-        )
+def _where(at: At, pairs: plan.Step, condition: Expression, on_error: plan.OnError) -> plan.Step:
+    return plan.Step(f"{at.name}.where", (pairs.name,), plan.Where(condition), pairs.schema, at.origin, on_error=on_error)

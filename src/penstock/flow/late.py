@@ -26,17 +26,17 @@ class LateDefinition:
 
     def resolve(self, at: At, inputs: Sequence[Known]) -> Known:
         (judged,) = inputs
-        definition = judged.step.definition
+        definition = judged.judging.definition
         if isinstance(definition, plan.Keyed) and definition.late == "ignore":
             at.refuse(f"cannot read the late rows of {judged.label}: it ignores them", hint='use late="divert" there')
-        if isinstance(definition, plan.Join):
+        if isinstance(definition, plan.StreamJoin):
             return _of_join(at, judged, definition)
         above = judged.inputs[0]
-        step = plan.Step(at.name, (judged.name,), plan.LateRows(), above.schema, at.origin)
+        step = plan.Step(at.name, (judged.judging.name,), plan.LateRows(), above.schema, at.origin)
         return Known((step,), at.name, above.view_key, above.topic_key, (judged,))
 
 
-def _of_join(at: At, judged: Known, join: plan.Join) -> Known:
+def _of_join(at: At, judged: Known, join: plan.StreamJoin) -> Known:
     """Both sides, each brought to the columns of the joined row, then put together."""
     left, right = judged.inputs
     from_right = dict(join.right) | {n: n for n in join.on}
@@ -46,7 +46,7 @@ def _of_join(at: At, judged: Known, join: plan.Join) -> Known:
     for port, (side, own) in enumerate(((left, from_left), (right, from_right))):
         rows = f"{at.name}.{('left', 'right')[port]}"
         columns: Columns = tuple((f.name, _side(f, side.schema, own)) for f in schema)
-        steps.append(plan.Step(rows, (judged.name,), plan.LateRows(port), side.schema, at.origin))
+        steps.append(plan.Step(rows, (judged.judging.name,), plan.LateRows(port), side.schema, at.origin))
         steps.append(plan.Step(f"{rows}.columns", (rows,), plan.Select(columns), schema, at.origin))
     inputs = (steps[1].name, steps[3].name)
     steps.append(plan.Step(at.name, inputs, plan.Union(), schema, at.origin))

@@ -295,6 +295,36 @@ class Join:
 
 
 @dataclass(frozen=True)
+class Pairs:
+    """All pairs of a join whose condition only Spark SQL can evaluate: equal `on`, lo <= r.t - l.t <= hi."""
+
+    family: ClassVar[str] = "join"
+    how: ClassVar[How] = "inner"
+    condition: ClassVar[None] = None
+
+    on: tuple[str, ...]
+    lo: timedelta
+    hi: timedelta
+    late: Late | Literal["none"]  # none: another step says what becomes of late rows
+    right: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
+class Matched:
+    """What such a join gives that is not inner. Inputs: both sides, and the pairs for which the condition holds."""
+
+    family: ClassVar[str] = "matched"
+    condition: ClassVar[None] = None
+
+    on: tuple[str, ...]
+    lo: timedelta
+    hi: timedelta
+    how: How
+    late: Late
+    right: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
 class Latest:
     """The current row of each key: the greatest (time, position), or (order, time, position); deletes are remembered."""
 
@@ -353,7 +383,8 @@ class Grouping:
 
 # Steps with state; their `family` names the kernels that run them.
 Aggregating = Window | Session | Count | Sliding | Running | Grouping
-Keyed = Aggregating | Last | Join | Latest | Enrich | TableJoin
+StreamJoin = Join | Pairs | Matched
+Keyed = Aggregating | Last | StreamJoin | Latest | Enrich | TableJoin
 Definition = Source | Where | Hidden | Select | MapArrow | Lookup | Union | LateRows | Keyed
 
 

@@ -44,9 +44,9 @@ def _always(step: plan.Step) -> set[str]:
     match step.definition:
         case plan.Window() | plan.Session() | plan.Count() | plan.Sliding() | plan.Running() | plan.Grouping():
             return set(step.schema.names)
-        case plan.Last() | plan.MapArrow():
+        case plan.Last() | plan.MapArrow() | plan.Pairs():  # of a pair whose condition fails, everything is told
             return set(step.schema.names)
-        case plan.Join(on):
+        case plan.Join(on) | plan.Matched(on):
             return set(on)
         case plan.TableJoin(on, key=key):
             return {*on, *key}
@@ -78,10 +78,10 @@ def _ask(step: plan.Step, steps: dict[str, plan.Step], needs: Needs) -> None:
         case plan.Window() | plan.Session() | plan.Count() | plan.Running() as keyed:
             read = {*keyed.by, *(c for a in keyed.aggregates for c in a.columns)}
             needs[step.inputs[0]] |= read | _diverted(step, 0, keyed.late, steps)
-        case plan.Join(on, _, _, _, late, right) as join:
-            own, read = dict(right), mine | _compared(join)
-            needs[step.inputs[0]] |= {*on, *(n for n in read if n not in own)} | _diverted(step, 0, late, steps)
-            needs[step.inputs[1]] |= {*on, *(own[n] for n in read if n in own)} | _diverted(step, 1, late, steps)
+        case plan.Join() | plan.Pairs() | plan.Matched() as join:
+            own, read = dict(join.right), mine | _compared(join)
+            needs[step.inputs[0]] |= {*join.on, *(n for n in read if n not in own)} | _diverted(step, 0, join.late, steps)
+            needs[step.inputs[1]] |= {*join.on, *(own[n] for n in read if n in own)} | _diverted(step, 1, join.late, steps)
         case plan.Grouping(by, aggregates, key):
             needs[step.inputs[0]] |= {*by, *key, *(c for a in aggregates for c in a.columns)}
         case plan.Latest():
@@ -98,7 +98,7 @@ def _ask(step: plan.Step, steps: dict[str, plan.Step], needs: Needs) -> None:
             pass
 
 
-def _compared(join: plan.Join) -> set[str]:
+def _compared(join: plan.StreamJoin) -> set[str]:
     """The columns of the joined row that its condition reads, whether or not they come out."""
     return set(join.condition.columns) if join.condition else set()
 
@@ -119,7 +119,7 @@ def _narrowed(step: plan.Step, needed: set[str]) -> plan.Step:
         definition = replace(definition, columns=tuple(schema.names))
     elif isinstance(definition, plan.Select):
         definition = replace(definition, columns=tuple(c for c in definition.columns if c[0] in needed))
-    elif isinstance(definition, plan.Join):
+    elif isinstance(definition, plan.StreamJoin):
         read = needed | _compared(definition)
         definition = replace(definition, right=tuple(r for r in definition.right if r[0] in read))
     elif isinstance(definition, plan.TableJoin | plan.Enrich):

@@ -110,17 +110,19 @@ class Stream:
         where: str | None = None,
         late: Late = "divert",
         name: str | None = None,
+        on_error: OnError = "dead",
     ) -> "Judged":
         """Pairs of rows with equal `on` whose times are at most `within` apart, either way; a pair `("-5 minutes", "30 minutes")`
         says how far the other row may lie before and after this one. `where` is a Spark SQL condition over the columns of both
-        that must hold of a pair too: `where="paid >= amount"`.
+        that must hold of a pair too: `where="paid >= amount"`. A pair on which it fails does not match and is a dead letter; with
+        `on_error="null"` it does not match, with `"stop"` it stops the flow.
 
         `how="left"`, `"right"` and `"full"` also give rows of this side, the other side or both that found no partner, once none
         can come; `"semi"` gives the rows of this side that found one, each once, and `"anti"` those that found none."""
         self._one_of("how", how, get_args(How))
         self._one_of("late", late, ("divert", "ignore"))
         with self.flow.here().located():
-            definition = JoinDefinition(_columns(on), bounds(within), how, late, where)
+            definition = JoinDefinition(_columns(on), bounds(within), how, late, where, self._on_error(on_error))
         return Judged(self.flow, self.flow.add(definition, (self.node, self._other(other).node), name))
 
     def latest(self, by: str | Iterable[str], order: str | None = None, name: str | None = None) -> "Stream":

@@ -5,7 +5,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.kernels import counts, enrich, fixed, grouping, joins, last, latest, running, sessions, sliding, table_joins
+from penstock.kernels import counts, enrich, fixed, grouping, joins, last, latest, matched, running, sessions, sliding, table_joins
 from penstock.kernels.port import Kernel
 
 _FAMILIES: dict[str, Callable[[Any, Sequence[pa.Schema], pa.Schema], Kernel]] = {
@@ -18,6 +18,7 @@ _FAMILIES: dict[str, Callable[[Any, Sequence[pa.Schema], pa.Schema], Kernel]] = 
     "last": last.build,
     "latest": latest.build,
     "join": joins.build,
+    "matched": matched.build,
     "table-join": table_joins.build,
     "enrich": enrich.build,
 }

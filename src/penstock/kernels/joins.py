@@ -19,7 +19,7 @@ from penstock.core.hashing import Hashes, hash64
 from penstock.core.time import FOREVER, NEVER, micros
 from penstock.kernels import waiting
 from penstock.kernels.judging import behind_their_watermark
-from penstock.kernels.meeting import Batch, Encounter, Meeting
+from penstock.kernels.meeting import Batch, Encounter, Meeting, Met
 from penstock.kernels.pairing import Condition, Output
 from penstock.kernels.port import Changes, Prepared, State, Stepped
 from penstock.kernels.probe import Side, Stretch, probe
@@ -30,6 +30,7 @@ How = Literal["inner", "left", "right", "full", "semi", "anti"]
 
 SIDES = ("left", "right")
 _ALONE: dict[str, tuple[int, ...]] = {"left": (0,), "anti": (0,), "right": (1,), "full": (0, 1)}  # whose rows come out unmatched
+_VERDICTS = {"divert": ("on time", "diverted"), "ignore": ("on time", "ignored"), "none": ("passed", "filtered")}
 _NARROWEST = 60_000_000  # a slot is at least a minute, so that a short bound under a long lateness does not make thousands of files
 _WAITING_PER_SLOT = 8
 
@@ -84,7 +85,8 @@ class JoinKernel:
         """Judges rows; those on time go on and are never judged again."""
         late = self._is_late(rows)
         count = int(np.count_nonzero(late))
-        fates = Counter({"on time": rows.num_rows - count, "diverted" if self._late == "divert" else "ignored": count})
+        taken_as, refused_as = _VERDICTS[self._late]
+        fates = Counter({taken_as: rows.num_rows - count, refused_as: count})
         kept = ~late
         if port not in self._alone:
             kept &= self._keyed(rows)
@@ -198,7 +200,7 @@ class JoinKernel:
             for ri, li in sought.blocks():
                 yield self._output.pairs(sought.partners, li, right.rows, ri, self.gives_position)
 
-    def _unmatched(self, state: State, changes: Changes, port: int, encounter: Encounter, now: int) -> list[pa.Table]:
+    def _unmatched(self, state: State, changes: Changes, port: int, encounter: Met, now: int) -> list[pa.Table]:
         """Rows of one side that are due without a partner; those not yet due are put to wait."""
         side, fresh = self._waiting[port], None
         due, met = side.due(state, now), encounter.met_known(port)
@@ -212,13 +214,12 @@ class JoinKernel:
         side.drop(state, changes, due)
         return self._lonely(port, alone)
 
-    def _matched(self, state: State, changes: Changes, encounter: Encounter, now: int) -> list[pa.Table]:
+    def _matched(self, state: State, changes: Changes, encounter: Met, now: int) -> list[pa.Table]:
         """Left rows that have met somebody for the first time."""
-        side, (left, _), known = self._waiting[0], encounter.batches, encounter.met_known(0)
+        side, known, fresh = self._waiting[0], encounter.met_known(0), encounter.met_fresh(0)
         due, first = side.due(state, now), side.first_met(state, known) if known is not None else None
         side.keep(changes, due, None, waiting.matched(first) if first is not None else None)
         side.drop(state, changes, due)
-        fresh = left.rows.filter(pa.array(encounter.met(0))) if left else None
         return self._lonely(0, [rows for rows in (fresh, first) if rows is not None])
 
     def _lonely(self, port: int, rows: Sequence[pa.Table]) -> list[pa.Table]:

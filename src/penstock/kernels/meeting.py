@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -93,6 +94,22 @@ class Meeting:
             at = end
 
 
+class Met(Protocol):
+    """What a join has to know of an epoch to tell who comes out alone, or once. Rows in state have the HASH of state."""
+
+    def met_known(self, port: int) -> pa.Table | None:
+        """The rows of a side that were in state and met somebody now."""
+        ...
+
+    def met_fresh(self, port: int) -> pa.Table | None:
+        """The new rows of a side that met somebody."""
+        ...
+
+    def lonely(self, port: int) -> pa.Table | None:
+        """The new rows of a side that met nobody."""
+        ...
+
+
 @dataclass(frozen=True)
 class Encounter:
     """The new rows of both sides, and whom they met: left ones looked at all right rows, right ones at left rows in state."""
@@ -108,12 +125,14 @@ class Encounter:
         return met | other.met_fresh(n) if other and len(other.fresh) else met
 
     def met_known(self, port: int) -> pa.Table | None:
-        """The rows of a side that were in state and met somebody now."""
         other = self.meetings[1 - port]
         return other.met_known() if other and other.known else None
 
+    def met_fresh(self, port: int) -> pa.Table | None:
+        batch = self.batches[port]
+        return batch.rows.filter(pa.array(self.met(port))) if batch else None
+
     def lonely(self, port: int) -> pa.Table | None:
-        """The new rows of a side that met nobody."""
         batch = self.batches[port]
         if batch is None:
             return None

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.core.change import POSITION, TIME
+from penstock.core.change import LEFT, LEFT_TIME, POSITION, RIGHT, RIGHT_TIME, TIME
 from penstock.core.expression import Column, Tree, walk
 from penstock.core.position import pair_positions
 from penstock.core.time import NEVER
@@ -18,6 +18,7 @@ Longs = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
 _ROW = "__row"
+_PLACES = ({LEFT: POSITION, LEFT_TIME: TIME}, {RIGHT: POSITION, RIGHT_TIME: TIME})  # what a pair may tell of its rows, by side
 
 
 class Condition:
@@ -51,7 +52,8 @@ class Output:
 
     def __init__(self, schema: pa.Schema, on: Sequence[str], right: Sequence[tuple[str, str]], *, own: bool) -> None:
         """own: rows come out alone as they are, under their own position, and not as the half of a pair."""
-        self._schema, self._right, self._own = schema, dict(right), own
+        self._left, places = ({n: own for n, own in side.items() if n in schema.names} for side in _PLACES)
+        self._schema, self._right, self._own = schema, dict(right) | places, own
         self._alone = ({f.name: f.name for f in schema if f.name not in self._right}, self._right | {name: name for name in on})
 
     def reads(self, port: int) -> set[str]:
@@ -66,11 +68,20 @@ class Output:
         columns = []
         for field in self._schema:
             source = self._right.get(field.name)
-            values = column(right, source).take(by_right) if source else column(left, field.name).take(by_left)
+            values = (
+                column(right, source).take(by_right)
+                if source
+                else column(left, self._left.get(field.name, field.name)).take(by_left)
+            )
             columns.append(as_type(values, field.type))
         times = np.maximum(numbers(left, TIME)[li], numbers(right, TIME)[ri])
         positions = pair_positions(column(left, POSITION), li, column(right, POSITION), ri) if placed else None
         return self._table(columns, times, positions)
+
+    def again(self, pairs: pa.Table, placed: bool) -> pa.Table:
+        """Pairs that were made before, perhaps with more columns."""
+        columns = [as_type(column(pairs, field.name), field.type) for field in self._schema]
+        return self._table(columns, numbers(pairs, TIME), column(pairs, POSITION) if placed else None)
 
     def alone(self, port: int, rows: pa.Table, placed: bool) -> pa.Table:
         """Rows of one side without a partner: null on the other, but for the columns that both have."""

@@ -1,5 +1,6 @@
 """Joins of streams: what comes out of each kind, and the condition on pairs."""
 
+import pyarrow as pa
 import pytest
 
 from penstock.core.expression import Call, Column
@@ -86,18 +87,36 @@ def test_a_plan_shows_the_condition(shop):
     assert "paid #gt;= amount" in as_mermaid(plan)
 
 
-@pytest.mark.parametrize(
-    ("how", "hint"),
-    [("inner", "use .where() after the join"), ("left", "work it out in a column of one side before the join")],
-)
-def test_a_condition_that_only_spark_can_evaluate_is_refused_without_asking_it(shop, refused, strings, how, hint):
-    shop.orders.join(shop.payments, on="order_id", within="1 hour", how=how, where="abs(paid - amount) < 1").view("v")
-    said = refused(strings)
-    assert said.startswith(
-        "cannot join orders with payments where 'abs(paid - amount) < 1': only Spark SQL can evaluate it, and not where rows meet\n"
-    )
-    assert f"hint: {hint}; " in said
-    assert not strings.asked
+class Conditions:
+    """Stands for Spark: every expression it is asked about is a condition."""
+
+    def type_of(self, sql, schema):
+        return pa.bool_()
+
+
+def test_a_condition_that_only_spark_can_evaluate_keeps_pairs_behind_an_inner_join(shop):
+    shop.orders.join(shop.payments, on="order_id", within="1 hour", where="abs(paid - amount) < 1").view("v")
+    plan = shop.plan(Conditions())
+    pairs, where = plan.steps[2:]
+    assert (pairs.name, where.name, where.inputs) == ("v", "v.where", ("v",))
+    assert plan.outputs[0].input == "v.where"
+    assert where.schema.names == ["order_id", "user_id", "amount", "at", "price", "tags", "paid", "payments_at"]
+
+
+@pytest.mark.parametrize("how", ["left", "semi", "anti"])
+def test_what_such_a_condition_says_of_pairs_goes_back_to_the_rows_of_other_joins(shop, how):
+    joined = shop.orders.join(shop.payments, on="order_id", within="1 hour", how=how, where="abs(paid - amount) < 1", name="both")
+    joined.select("user_id").view("v")
+    plan = shop.plan(Conditions())
+    assert [step.name for step in plan.steps[2:5]] == ["both.pairs", "both.where", "both"]
+    assert plan.step("both").inputs == ("orders", "payments", "both.where")
+    assert plan.step("both").schema.names == ["order_id", "user_id"]
+    assert {"amount", "paid", "tags"} <= set(plan.step("both.where").schema.names), "a dead pair is told whole"
+
+
+def test_without_spark_such_a_condition_is_refused(shop, refused):
+    shop.orders.join(shop.payments, on="order_id", within="1 hour", where="abs(paid - amount) < 1").view("v")
+    assert refused().startswith("cannot find the type of 'abs(paid - amount) < 1': it needs Spark")
 
 
 @pytest.mark.parametrize(
