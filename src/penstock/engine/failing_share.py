@@ -2,9 +2,10 @@
 
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from penstock.engine.failing import Sample, stopped
+from penstock.engine.program import result_step
 from penstock.flow.plan import Plan, Source
 
 LEAST = 1_000  # rows that must have failed before a share of them says anything
@@ -24,8 +25,9 @@ class FailingShare:
         """FailedRow if an epoch with these fates goes beyond the limit of the flow."""
         if plan.dead_limit is None:
             return
-        for step in plan.steps:
-            if isinstance(step.definition, Source) or not (dead := fates.get(step.name, {}).get("dead", 0)):
+        steps = [s for s in plan.steps if not isinstance(s.definition, Source)]
+        for step in [*steps, *(replace(s, name=result_step(s.name)) for s in steps)]:
+            if not fates.get(step.name, {}).get("dead", 0):
                 continue
             epochs = self._with(step.name, fates)
             rows, dead = sum(n for n, _ in epochs), sum(d for _, d in epochs)

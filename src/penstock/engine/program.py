@@ -74,6 +74,11 @@ class Program:
         return {s.name: own for s in self.plan.steps if s.on_error != "null" and (own := own_of(s))}
 
     @cached_property
+    def results(self) -> frozenset[str]:
+        """Steps with own aggregates whose result is worked out by a function, which may fail."""
+        return frozenset(s.name for s in self.plan.steps if any(own.has_result for own in own_of(s)))
+
+    @cached_property
     def early(self) -> dict[str, int]:
         """Steps that show open windows every so many microseconds."""
         found = {s.name: getattr(s.definition, "early", None) for s in self.plan.steps}
@@ -186,6 +191,11 @@ def own_of(step: Step) -> tuple[Own, ...]:
     aggregates = step.definition.aggregates if isinstance(step.definition, Aggregating) else ()
     found = (bag_of(a, step.schema.arrow) for a in aggregates if a.function == "own")
     return tuple(bag for bag in found if isinstance(bag, Own))
+
+
+def result_step(step: str) -> str:
+    """How the results of a step's own aggregates are called in the books and in letters."""
+    return f"{step}.result"
 
 
 def _tolerant(step: Step) -> Keyed:

@@ -6,14 +6,15 @@ next segment, and as counts. Everything is collected here and written at the end
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
-from dataclasses import dataclass, field
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain, groupby
 from operator import attrgetter
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from penstock.core.change import ADDRESS, APPENDED, HASH, OP, POSITION, TIME, WATERMARK
 from penstock.core.hashing import bucket_of
@@ -28,22 +29,24 @@ from penstock.engine.failing import (
     dead_letters,
     isolated,
     new_ones,
+    put_in,
     sample,
     shortened,
     stopped,
     without,
 )
 from penstock.engine.lookups import look_up
-from penstock.engine.program import DEAD, LATE, Program, dead_schema, late_schema
+from penstock.engine.program import DEAD, LATE, Program, dead_schema, late_schema, result_step
 from penstock.engine.reading import PIECE, Dead, Range, addresses, late_positioned, positioned, read
 from penstock.engine.rowwise import SYSTEM, addable, map_or_fail, row_by_row
 from penstock.engine.source import topic_of
 from penstock.engine.staging import Pile
 from penstock.engine.state import CARRIED, Merging, StateWriter, apply_changes, load_state, read_run
-from penstock.errors import BadFlow, PenstockError
+from penstock.errors import BadFlow, BadRow, FailedRow, PenstockError
 from penstock.flow.plan import Lookup, MapArrow, Step, Union, Where
-from penstock.kernels.port import Changes, Fates, keeps_order, position_needed
+from penstock.kernels.port import Changes, Fates, Stepped, keeps_order, position_needed
 from penstock.kernels.rowwise import as_input
+from penstock.kernels.unanswered import FAILED
 from penstock.log.codec import encode_json
 from penstock.log.port import Log
 from penstock.storage.port import Storage
@@ -159,7 +162,8 @@ class Work:
         fates["in"] += rows.num_rows
         if step in self.program.own and rows.num_rows:
             rows = self._addable(step, rows, topic)
-        prepared = kernel.prepare(port, rows)
+        with self._named(step):
+            prepared = kernel.prepare(port, rows)
         fates.update(prepared.fates)
         if prepared.rows.num_rows:
             self.blocks[step, port].append(prepared.rows)
@@ -255,14 +259,38 @@ class Work:
         ports = [blocks.get((step, port)) for port in range(len(now))]
         rows = [pa.concat_tables(b, promote_options="none") if b else None for b in ports]
         state = load_state(self.storage, refs, before, self.clock, answered)
-        stepped = kernel.step(state, rows, now)
-        self._keep(kernel, step, bucket, refs, stepped.changes)
+        with self._named(step):
+            stepped = kernel.step(state, rows, now)
+            self._keep(kernel, step, bucket, refs, stepped.changes)
+        self._tell_results(step, stepped)
         self.result.fates[step].update(stepped.fates)
         if stepped.answered > NEVER:
             self.result.answered[step] = max(stepped.answered, self.result.answered.get(step, NEVER))
         for out in chain([stepped.rows], stepped.more):
             if out.num_rows:
                 self.push(step, out)
+
+    @contextmanager
+    def _named(self, step: str) -> Iterator[None]:
+        """Errors of a user's own aggregate name the step."""
+        try:
+            yield
+        except BadRow as error:
+            where = self.program.plan.step(step)
+            place = f'flow {self.program.plan.flow}, step "{step}" ({where.origin})'
+            raise FailedRow(f'step "{step}" fails: {error.what}', place, *error.detail, hint=error.hint) from error
+
+    def _tell_results(self, step: str, stepped: Stepped) -> None:
+        """Results that the user's own aggregates give, and those that they fail to give, are counted apart from the rows."""
+        if step not in self.program.results:
+            return
+        given = int(pc.sum(put_in(stepped.rows)).as_py() or 0)
+        failed = 0 if stepped.failed is None else stepped.failed.num_rows
+        told = replace(self.program.plan.step(step), name=result_step(step))
+        self.result.fates[told.name].update(+Counter({"in": given + failed, "passed": given}))
+        if stepped.failed is not None:
+            causes = enumerate(stepped.failed.column(FAILED).to_pylist())
+            self.fail(told, stepped.failed, [Failure(i, cause["expression"], cause["cause"]) for i, cause in causes])
 
     def finish(self) -> Result:
         """Writes everything that leaves this task, synced, under names of its own; where that fails nothing of it stays."""

@@ -183,7 +183,8 @@ class agg:
 
         Rows are added in pieces that nobody promises, and states are merged in any order. So the answer is well defined only if
         merge is associative and commutative, `init()` changes nothing, and adding rows at once or in pieces comes to the same.
-        The functions must neither look at clocks nor change anything outside."""
+        The functions must neither look at clocks nor change anything outside. A row that cannot be added and a result that
+        cannot be given are set aside as `agg(on_error=…)` says; if `merge` fails, the flow stops."""
         given = (columns,) if isinstance(columns, str) else tuple(columns)
         if not given:
             arguments.refuse("cannot make an aggregate of no column", 'name what it reads, e.g. agg.own("amount", …)')

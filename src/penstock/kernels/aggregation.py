@@ -1,20 +1,31 @@
 """All aggregates of a step together: rows become partial results, partial results are folded, results are read off."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
 
+from penstock.core.names import RESERVED_PREFIX
+from penstock.core.time import text
+from penstock.errors import BadRow
 from penstock.kernels.aggregates import Aggregate, kept_for, result
+from penstock.kernels.own import GroupFailed
 from penstock.kernels.parts import Partial, carry, folding
 from penstock.kernels.tables import column, plain, stored, with_plain
+from penstock.kernels.unanswered import FAILED, NoResult, marked
 
 Longs = npt.NDArray[np.int64]
 
 _ROW = "__row"  # numbers of the rows of a group
 _ONE = "__one"
+_START = "__start"  # the window of a group, as kernels.windows calls it
+_HINT = (
+    "which rows are added and merged together is chance, so no row can be set aside for it: "
+    "let add and merge take any rows and states, and let result refuse what is wrong; mended, the flow goes on where it is"
+)
 
 
 class Aggregation:
@@ -45,7 +56,8 @@ class Aggregation:
         if not self._bags:
             return stored(grouped, pa.schema([*keys, *self.fields]))
         groups = _groups(grouped[_ROW])
-        bags = {bag.name: bag.partial(rows, groups, len(grouped)) for bag in self._bags}
+        with _named(grouped, [*by, *made]):
+            bags = {bag.name: bag.partial(rows, groups, len(grouped)) for bag in self._bags}
         return self._with_bags(grouped, bags, pa.schema([*keys, *self.fields]))
 
     def fold(self, partials: pa.Table, keys: Sequence[str], kept: Sequence[str] = (), more: Sequence[pl.Expr] = ()) -> pa.Table:
@@ -64,12 +76,21 @@ class Aggregation:
             rows = pa.array(np.argsort(groups))
             bags = {bag.name: column(partials, bag.name).take(rows) for bag in self._bags}
         else:
-            bags = {bag.name: bag.fold(column(partials, bag.name), groups, count) for bag in self._bags}
+            with _named(folded, [*keys, *kept]):
+                bags = {bag.name: bag.fold(column(partials, bag.name), groups, count) for bag in self._bags}
         return self._with_bags(folded, bags, partials.schema)
 
     def results(self, partials: pa.Table, seconds: npt.NDArray[np.float64] | None = None) -> dict[str, pa.Array]:
-        """The aggregates by name, one value per row of folded partial results. seconds: how long each row's stretch of time is."""
-        return {a.name: result(a, partials, self._input, seconds) for a in self._aggregates}
+        """The aggregates by name, one value per row of folded partial results; and under FAILED the rows for which the user's own
+        have none. seconds: how long each row's stretch of time is."""
+        made, failed = dict[str, pa.Array](), list[NoResult]()
+        for a in self._aggregates:
+            try:
+                made[a.name] = result(a, partials, self._input, seconds)
+            except NoResult as some:
+                made[a.name] = some.values
+                failed.append(some)
+        return made | ({FAILED: marked(failed, partials.num_rows)} if failed else {})
 
     def _grouped(self, frame: pl.LazyFrame, keys: Sequence[str], expressions: Sequence[pl.Expr]) -> pl.DataFrame:
         """One row per group; with bags, _ROW lists the numbers of its rows."""
@@ -82,6 +103,18 @@ class Aggregation:
     def _with_bags(self, grouped: pl.DataFrame, bags: Mapping[str, pa.Array], schema: pa.Schema) -> pa.Table:
         plain = stored(grouped, pa.schema([f for f in schema if f.name not in bags]))
         return pa.table([bags[name] if name in bags else plain[name] for name in schema.names], schema=schema)
+
+
+@contextmanager
+def _named(groups: pl.DataFrame, names: Sequence[str]) -> Iterator[None]:
+    """Errors of the user's own aggregates name the group by these columns, as far as users know them."""
+    try:
+        yield
+    except GroupFailed as failed:
+        group = groups.row(failed.group, named=True)
+        key = [f"{name}={group[name]!r}" for name in names if not name.startswith(RESERVED_PREFIX)]
+        key += [f"window_start={text(group[_START])}"] if _START in names else []
+        raise BadRow(failed.error.what, *failed.error.detail, *([f"group {', '.join(key)}"] if key else []), hint=_HINT) from failed
 
 
 def _groups(rows: pl.Series) -> Longs:

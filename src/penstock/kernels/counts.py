@@ -20,6 +20,7 @@ from penstock.kernels.changes import newest_of_all, touched
 from penstock.kernels.keyed import Late, in_order, judge_instants, key_numbers, placed
 from penstock.kernels.port import Changes, Prepared, State, Stepped
 from penstock.kernels.tables import as_type, column, numbers, plain, sorted_by_hash, travelling
+from penstock.kernels.unanswered import parted, stepped, with_failed
 from penstock.kernels.waiting_rows import WaitingRows
 
 Longs = npt.NDArray[np.int64]
@@ -92,7 +93,7 @@ class CountKernel:
             return Stepped(self._schema.empty_table(), changes)
         full = numbers(windows, ROWS) == self._rows
         changes.add[OPEN, 0] = self._left_open(windows, full)
-        return Stepped(self._results(windows.filter(pa.array(full))), changes)
+        return stepped(self._results(windows.filter(pa.array(full))), changes)
 
     def merge(self, table: str, runs: Sequence[pa.Table]) -> pa.Table:
         return newest_of_all(runs, [*self._by, HASH]) if table == OPEN else sorted_by_hash(pa.concat_tables(runs))
@@ -107,7 +108,7 @@ class CountKernel:
         known = newest_of_all(runs, [*self._by, HASH]) if runs else self._windows.empty_table()
         keys = key_numbers(pa.concat_tables([_keys(rows, self._by) for rows in (known, fresh)]), self._by)
         untouched = ~np.isin(keys[: known.num_rows], keys[known.num_rows :]) & (numbers(known, ROWS) > 0)
-        return self._results(pa.concat_tables([known.filter(pa.array(untouched)), fresh]))
+        return parted(self._results(pa.concat_tables([known.filter(pa.array(untouched)), fresh])))[0]
 
     def _filled(self, state: State, new: pa.Table | None, now: int, changes: Changes) -> pa.Table:
         """The windows that rows fall into which are due now, each with what it held before; sorted by key, then number."""
@@ -175,7 +176,7 @@ class CountKernel:
         columns[TIME] = pa.array(last)
         columns[WATERMARK] = pa.array(np.full(len(last), NEVER))
         columns[POSITION] = window_positions([made[name] for name in self._by], numbers(windows, NUMBER))
-        return pa.table(columns, schema=self._schema)
+        return with_failed(pa.table(columns, schema=self._schema), made)
 
 
 def _keys(rows: pa.Table, by: Sequence[str]) -> pa.Table:

@@ -39,10 +39,22 @@ class Filed:
         sent = pa.concat_tables(some)
         return sent.filter(pa.array(numbers(sent, END) + self._allowed > before))
 
-    def change(self, changes: Changes, sent: pa.Table | None, wanted: pa.Table, there: pa.Table | None, now: int) -> pa.Table:
+    def change(
+        self,
+        changes: Changes,
+        sent: pa.Table | None,
+        wanted: pa.Table,
+        there: pa.Table | None,
+        now: int,
+        failed: pa.Table | None = None,
+    ) -> pa.Table:
         """What to send so that what was sent becomes what is wanted; `changes` files it. Rows of `wanted` have END and HASH.
 
-        there: names and ends (key, END) of what is, wanted or not, and may stay as it was sent; None: only what is wanted stays."""
+        there: names and ends (key, END) of what is, wanted or not, and may stay as it was sent, unless it failed; None: only what
+        is wanted stays."""
+        if there is not None and failed is not None:
+            names = joinable(there, self._key).with_row_index(_ROW)
+            there = there.take(names.join(joinable(failed, self._key), on=self._key, how="anti", nulls_equal=True)[_ROW].to_arrow())
         compared = sent if sent is None or there is None else self._to_compare(sent, wanted, there)
         out, run = net_changes(compared, wanted, self._key, self._values)
         kept = run

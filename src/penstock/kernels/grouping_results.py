@@ -14,6 +14,7 @@ from penstock.kernels.aggregates import Aggregate
 from penstock.kernels.aggregation import Aggregation
 from penstock.kernels.changes import Differences, differences
 from penstock.kernels.tables import as_type, column, travelling, with_plain
+from penstock.kernels.unanswered import with_failed
 
 COUNT, LAST = "__count", "__last"  # how many rows a group has, and the time of the newest
 
@@ -51,7 +52,7 @@ class GroupResults:
         made = {name: column(partials, name) for name in self.by} | self.aggregation.results(partials)
         types = {f.name: f.type for f in self._output}
         columns = {name: as_type(made[name], types.get(name, made[name].type)) for name in self._told}
-        return pa.table(columns | {TIME: made[LAST], HASH: column(partials, HASH)})
+        return with_failed(pa.table(columns | {TIME: made[LAST], HASH: column(partials, HASH)}), made)
 
     def changes(self, sent: pa.Table, wanted: pa.Table) -> Differences:
         return differences(sent.select(wanted.column_names), wanted, self.name, [*self._told, TIME])

@@ -14,6 +14,7 @@ from penstock.kernels.grouping_results import GroupResults
 from penstock.kernels.port import Changes, Prepared, State, Stepped
 from penstock.kernels.session_state import distinct
 from penstock.kernels.tables import column, numbers, sorted_by_hash
+from penstock.kernels.unanswered import parted
 
 ROWS = "rows"
 
@@ -47,11 +48,12 @@ class RowsKernel:
         run = self._rows.run(rows[0])
         hashes = distinct([numbers(run, HASH)])
         there = self._rows.live([*state.runs(ROWS, 0), run], hashes, self._read)
-        wanted = self._told(run.slice(0, 0).select(self._read) if there is None else there)
+        wanted, failed = parted(self._told(run.slice(0, 0).select(self._read) if there is None else there))
         sent = self._groups.live(state.runs(SENT, 0), hashes, wanted.column_names)
         changes = self._results.changes(wanted.slice(0, 0) if sent is None else sent, wanted)
         added = {(ROWS, 0): run, (SENT, 0): _sent(changes)}
-        return Stepped(self._results.told(changes), Changes({place: part for place, part in added.items() if part.num_rows}))
+        made = Changes({place: part for place, part in added.items() if part.num_rows})
+        return Stepped(self._results.told(changes), made, failed=failed)
 
     def merge(self, table: str, runs: Sequence[pa.Table]) -> pa.Table:
         return (self._rows if table == ROWS else self._groups).merge(runs)

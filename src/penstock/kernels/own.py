@@ -10,6 +10,7 @@ import pyarrow as pa
 from penstock.errors import BadRow, PenstockError
 from penstock.kernels.bags import GROUP, Bag, Longs, by_group, ends, order_of
 from penstock.kernels.tables import column, numbers
+from penstock.kernels.unanswered import NoResult
 
 STATE = "state"
 
@@ -26,6 +27,14 @@ class Functions(NamedTuple):
     tolerant: bool = False  # rows that cannot be added are passed over
 
 
+class GroupFailed(Exception):
+    """A state cannot be worked out; group: its number."""
+
+    def __init__(self, group: int, error: BadRow) -> None:
+        super().__init__(group, error)
+        self.group, self.error = group, error
+
+
 class Own(Bag):
     """One state per group."""
 
@@ -37,8 +46,8 @@ class Own(Bag):
         order = order_of(groups)
         sorted_ = rows.select(list(self.columns)).take(pa.array(order)).rename_columns(list(self._its.names))
         known, starts, counts = np.unique(groups[order], return_index=True, return_counts=True)
-        states = [self._added(sorted_.slice(a, n)) for a, n in zip(starts.tolist(), counts.tolist(), strict=True)]
-        return self._items(known, states)
+        pieces = zip(known.tolist(), starts.tolist(), counts.tolist(), strict=True)
+        return self._items(known, [self._of_group(g, self._added, sorted_.slice(a, n)) for g, a, n in pieces])
 
     def reduced(self, items: pa.Table) -> pa.Table:
         items = by_group(items)
@@ -47,20 +56,46 @@ class Own(Bag):
         if len(known) == len(groups):
             return items
         values = column(items, STATE).to_pylist()
-        states = [self._merged(values[a : a + n]) for a, n in zip(starts.tolist(), counts.tolist(), strict=True)]
-        return self._items(known, states)
+        pieces = zip(known.tolist(), starts.tolist(), counts.tolist(), strict=True)
+        return self._items(known, [self._of_group(g, self._merged, values[a : a + n]) for g, a, n in pieces])
 
     def result(self, items: pa.Table, groups: int, t: pa.DataType, options: tuple[Any, ...]) -> pa.Array:
         starts = ends(numbers(items, GROUP), groups).to_numpy()
         values = column(items, STATE).to_pylist()
         states = [values[a] if a < b else self._call("init") for a, b in pairwise(starts.tolist())]
-        results = [self._call("result", state) for state in states] if self._its.result else states
-        return self._array(results, t, "result" if self._its.result else "merge")
+        return self._results(states, t) if self._its.result else self._array(states, t, "merge")
+
+    def _results(self, states: Sequence[Any], t: pa.DataType) -> pa.Array:
+        """NoResult where some states have none; null for these where that is wanted."""
+        answers = [self._answer(state, t) for state in states]
+        values = self._array([value for value, _ in answers], t, "result")
+        causes = {i: cause for i, (_, cause) in enumerate(answers) if cause is not None}
+        if causes and not self._its.tolerant:
+            raise NoResult(self.called, values, causes)
+        return values
+
+    def _answer(self, state: Any, t: pa.DataType) -> tuple[Any, str | None]:
+        """The result, or why there is none."""
+        try:
+            value = self._call("result", state)
+            self._array([value], t, "result")
+        except BadRow as error:
+            return None, "; ".join([error.what, *error.detail])
+        return value, None
 
     def added(self, rows: pa.Table) -> None:
         """BadRow if these rows cannot be added, or give what is no state."""
         table = rows.select(list(self.columns)).rename_columns(list(self._its.names))
         self._array([self._call("add", self._call("init"), table)], self._its.state, "add")
+
+    def _of_group(self, group: int, function: Callable[[Any], Any], given: Any) -> Any:
+        """What a function makes of a group. If it fails the error knows which group it was."""
+        try:
+            state = function(given)
+            self._array([state], self._its.state, "add or merge")
+        except BadRow as error:
+            raise GroupFailed(group, error) from error
+        return state
 
     def _added(self, rows: pa.Table) -> Any:
         state = self._call("init")
@@ -104,6 +139,10 @@ class Own(Bag):
             raise
         except Exception as error:
             raise BadRow(f"aggregate {self._called}: {which} failed", f"{type(error).__name__}: {error}") from error
+
+    @property
+    def has_result(self) -> bool:
+        return self._its.result is not None
 
     @property
     def called(self) -> str:

@@ -21,6 +21,7 @@ from penstock.kernels.judging import Verdicts
 from penstock.kernels.layouts import Layout
 from penstock.kernels.port import Changes, State, Stepped
 from penstock.kernels.tables import column, numbers
+from penstock.kernels.unanswered import parted, stepped
 from penstock.kernels.windows import OPEN, START, Late, WindowKernel, by_start
 
 Longs = npt.NDArray[np.int64]
@@ -60,11 +61,11 @@ class PaneKernel(WindowKernel):
         folded = self._looked_at(state, new, before, now)
         changes = Changes(self._kept(new, now), self._over(state, now))
         if not self._updating:
-            return Stepped(self._results(folded), changes)
-        out, sent = self._changed(state, folded, new, now)
+            return stepped(self._results(folded), changes)
+        out, sent, failed = self._changed(state, folded, new, now)
         run = by_start(SENT, sent, numbers(sent, START))
         changes.add |= {place: part for place, part in run.items() if not self._is_over(place[1], now, window=True)}
-        return Stepped(out, changes)
+        return Stepped(out, changes, failed=failed)
 
     def merge(self, table: str, runs: Sequence[pa.Table]) -> pa.Table:
         return newest_of_all(runs, self._key) if table == SENT else super().merge(table, runs)
@@ -73,7 +74,7 @@ class PaneKernel(WindowKernel):
         before = state.before()
         panes = [self._spread(run) for slot in state.slots(OPEN) for run in state.runs(OPEN, slot)]
         folded = self._fold(panes + [run for slot in state.slots(APART) for run in state.runs(APART, slot)])
-        return self._results(folded.filter(pa.array(self._layout.ends(numbers(folded, START)) > before)))
+        return parted(self._results(folded.filter(pa.array(self._layout.ends(numbers(folded, START)) > before))))[0]
 
     def _counted(self, rows: pa.Table, verdicts: Verdicts) -> pa.Table:
         pieces = [super()._counted(rows, verdicts)] if verdicts.whole is None or verdicts.whole.any() else []
@@ -145,8 +146,8 @@ class PaneKernel(WindowKernel):
         ends = self._layout.ends(starts)
         return np.asarray((ends > before) & (ends <= now))
 
-    def _changed(self, state: State, folded: pa.Table, new: pa.Table, now: int) -> tuple[pa.Table, pa.Table]:
-        """What to send, and what is then known as sent."""
+    def _changed(self, state: State, folded: pa.Table, new: pa.Table, now: int) -> tuple[pa.Table, pa.Table, pa.Table | None]:
+        """What to send, what is then known as sent, and the windows without a result: what was sent of them is taken back."""
         starts = numbers(folded, START)
         shown = np.ones(len(starts), np.bool_)
         if not self._updates and not (self._early is not None and state.ticked(self._early)):
@@ -162,8 +163,9 @@ class PaneKernel(WindowKernel):
         rows = rows.append_column(START, wanted[START]).append_column(HASH, wanted[HASH])
         if sent is not None:
             sent = _those_of(sent, rows, self._key)
-        out, run = net_changes(sent, rows, self._key, self._values)
-        return out.drop_columns([START]), run
+        good, failed = parted(rows)
+        out, run = net_changes(sent, good, self._key, self._values)
+        return out.drop_columns([START]), run, failed
 
     def _causes(self, wanted: pa.Table, sent: pa.Table | None, new: pa.Table) -> pa.Array:
         """Which late rows came since each result was last sent; null where there are none."""

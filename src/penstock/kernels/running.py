@@ -18,6 +18,7 @@ from penstock.kernels.fragments import LAST, Fragments
 from penstock.kernels.port import Changes, Prepared, State, Stepped
 from penstock.kernels.session_state import END, Looked, SessionState, Stretch, distinct
 from penstock.kernels.tables import as_type, column, numbers, sorted_by_hash
+from penstock.kernels.unanswered import parted, with_failed
 from penstock.kernels.windows import OPEN
 
 
@@ -45,9 +46,10 @@ class RunningKernel:
         hashes = distinct([numbers(new, HASH)])
         partials = self._fragments.together([new, *touched(state.runs(OPEN, 0), hashes)])
         sent = newest(touched(state.runs(SENT, 0), hashes), self._name)
-        out, run = net_changes(sent, self._results(partials), self._name, [*self._output.names, TIME])
+        wanted, failed = parted(self._results(partials))
+        out, run = net_changes(sent, wanted, self._name, [*self._output.names, TIME])
         added = {(OPEN, 0): sorted_by_hash(new), (SENT, 0): run}
-        return Stepped(out, Changes({place: table for place, table in added.items() if table.num_rows}))
+        return Stepped(out, Changes({place: table for place, table in added.items() if table.num_rows}), failed=failed)
 
     def merge(self, table: str, runs: Sequence[pa.Table]) -> pa.Table:
         return newest_of_all(runs, self._name) if table == SENT else sorted_by_hash(self._fragments.together(runs))
@@ -66,7 +68,7 @@ class RunningKernel:
         columns = {f.name: as_type(made[f.name], f.type) for f in self._output}
         columns |= {TIME: column(partials, LAST), WATERMARK: pa.array(np.full(n, NEVER))}
         columns[POSITION] = window_positions([column(partials, name) for name in self._by], np.zeros(n, np.int64))
-        return pa.table(columns | {HASH: column(partials, HASH)})
+        return with_failed(pa.table(columns | {HASH: column(partials, HASH)}), made)
 
 
 class KeptKernel(RunningKernel):
@@ -98,9 +100,10 @@ class KeptKernel(RunningKernel):
         looked = self._state.look(state, new, stretch, distinct([silent, numbers(new, HASH)]))
         changes = self._state.changes(state, new, looked, stretch)
         sent = self._sent.of(state, looked.hashes, stretch.before)
-        out = self._sent.change(changes, sent, self._shown(looked, stretch.now), None, stretch.now)
+        shown, failed = parted(self._shown(looked, stretch.now))
+        out = self._sent.change(changes, sent, shown, None, stretch.now)
         changes.drop |= self._sent.drop(state, stretch.now)
-        return Stepped(out, changes)
+        return Stepped(out, changes, failed=failed)
 
     def merge(self, table: str, runs: Sequence[pa.Table]) -> pa.Table:
         return self._sent.merge(runs) if table == SENT else self._state.merge(table, runs)

@@ -25,6 +25,7 @@ from penstock.kernels.judging import behind_their_watermark
 from penstock.kernels.port import Prepared, State, Stepped
 from penstock.kernels.session_state import END, Looked, SessionState, Stretch, distinct
 from penstock.kernels.tables import as_type, column, numbers, travelling
+from penstock.kernels.unanswered import parted, stepped, with_failed
 from penstock.kernels.windows import START, Changing
 
 Longs = npt.NDArray[np.int64]
@@ -82,13 +83,14 @@ class SessionKernel:
         changes = self._state.changes(state, new, looked, stretch)
         ends = looked.sessions.ends
         if not self._updating:
-            return Stepped(self._results(*self._chosen(looked, stretch.reached(ends, 0))), changes)
+            return stepped(self._results(*self._chosen(looked, stretch.reached(ends, 0))), changes)
         shown = np.ones(len(ends), np.bool_) if self._updates or ticked else ends <= stretch.now
         sent = self._sent.of(state, looked.hashes, stretch.before)
         there = self._there(looked) if self._early is not None and not ticked else None
-        out = self._sent.change(changes, sent, self._wanted(looked, shown, sent), there, stretch.now)
+        wanted, failed = parted(self._wanted(looked, shown, sent))
+        out = self._sent.change(changes, sent, wanted, there, stretch.now, failed)
         changes.drop |= self._sent.drop(state, stretch.now)
-        return Stepped(out.drop_columns([START]), changes)
+        return Stepped(out.drop_columns([START]), changes, failed=failed)
 
     def merge(self, table: str, runs: Sequence[pa.Table]) -> pa.Table:
         return self._sent.merge(runs) if table == SENT else self._state.merge(table, runs)
@@ -100,7 +102,7 @@ class SessionKernel:
         before, none = state.before(), self._fragments.schema.empty_table()
         stretch = Stretch(before, before)
         looked = self._state.look(state, none, stretch, self._state.everything(state, none))
-        return self._results(*self._chosen(looked, looked.sessions.ends > before))
+        return parted(self._results(*self._chosen(looked, looked.sessions.ends > before)))[0]
 
     def _of_rows(self, rows: pa.Table, mine: Mask | None = None, *, late: bool = False) -> pa.Table:
         """Fragments of my rows; None: all are."""
@@ -177,7 +179,7 @@ class SessionKernel:
         columns = {f.name: as_type(made[f.name], f.type) for f in self._output}
         columns |= {TIME: pa.array(ends - 1), WATERMARK: pa.array(np.full(len(ends), NEVER))}
         columns[POSITION] = window_positions([column(partials, name) for name in self._by], starts)
-        return pa.table(columns, schema=self._nothing.schema)
+        return with_failed(pa.table(columns, schema=self._nothing.schema), made)
 
 
 class Definition(Changing, Protocol):

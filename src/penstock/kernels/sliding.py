@@ -20,6 +20,7 @@ from penstock.kernels.keyed import Late, judge_instants, placed
 from penstock.kernels.looking_back import Looked, look_back
 from penstock.kernels.port import Changes, Prepared, State, Stepped
 from penstock.kernels.tables import as_type, by_slot, numbers, sorted_by_hash, travelling
+from penstock.kernels.unanswered import stepped, with_failed
 from penstock.kernels.waiting_rows import WaitingRows
 
 MEMORY = "memory"
@@ -67,7 +68,7 @@ class SlidingKernel:
         mine = taken.select(self._remembered).combine_chunks()
         looked = look_back(mine, self._memory(state, mine), self._by, self._size)
         self._keep(looked.came, now, changes)
-        return Stepped(self._rows(taken, self._over.results(looked, self._size)), changes)
+        return stepped(self._rows(taken, self._over.results(looked, self._size)), changes)
 
     def merge(self, table: str, runs: Sequence[pa.Table]) -> pa.Table:
         together = pa.concat_tables(runs)
@@ -102,7 +103,7 @@ class SlidingKernel:
         made["revision"] = pa.array(np.zeros(len(times), np.int64))
         columns = {f.name: as_type(made[f.name], f.type) if f.name in made else taken[f.name] for f in self._output}
         columns |= {TIME: taken[TIME], WATERMARK: pa.array(np.full(len(times), NEVER)), POSITION: taken[POSITION]}
-        return pa.table(columns, schema=self._schema)
+        return with_failed(pa.table(columns, schema=self._schema), results)
 
 
 class Spans:

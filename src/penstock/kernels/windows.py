@@ -18,6 +18,7 @@ from penstock.kernels.judging import Verdicts, judge_windows
 from penstock.kernels.layouts import Layout
 from penstock.kernels.port import Changes, Prepared, State, Stepped
 from penstock.kernels.tables import as_type, column, numbers, travelling
+from penstock.kernels.unanswered import parted, stepped, with_failed
 
 Late = Literal["divert", "ignore", "correct"]
 
@@ -83,7 +84,7 @@ class WindowKernel:
         done = self._layout.ends(numbers(folded, START)) <= frontiers[0]
         waiting = folded.filter(pa.array(~done))
         changes = Changes(by_start(OPEN, waiting, numbers(waiting, START)), {(OPEN, slot) for slot in complete})
-        return Stepped(self._results(folded if done.all() else folded.filter(pa.array(done))), changes)
+        return stepped(self._results(folded if done.all() else folded.filter(pa.array(done))), changes)
 
     def merge(self, table: str, runs: Sequence[pa.Table]) -> pa.Table:
         merged = self._fold(runs)
@@ -93,7 +94,7 @@ class WindowKernel:
         return frontiers[0]
 
     def open_rows(self, state: State) -> pa.Table | None:
-        return self._results(self._fold([run for slot in state.slots(OPEN) for run in state.runs(OPEN, slot)]))
+        return parted(self._results(self._fold([run for slot in state.slots(OPEN) for run in state.runs(OPEN, slot)])))[0]
 
     def _judged(self, rows: pa.Table) -> Verdicts:
         times = numbers(rows, TIME)
@@ -131,7 +132,7 @@ class WindowKernel:
         columns[TIME] = pa.array(ends - 1)
         columns[WATERMARK] = pa.array(np.full(len(starts), NEVER))
         columns[POSITION] = window_positions([column(partials, name) for name in self._by], starts)
-        return pa.table(columns, schema=self._results_schema)
+        return with_failed(pa.table(columns, schema=self._results_schema), made)
 
     def _told(self, partials: pa.Table) -> dict[str, pa.Array]:
         """What a result says of late rows."""

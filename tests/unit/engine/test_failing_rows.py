@@ -302,15 +302,6 @@ def test_a_record_that_cannot_be_read_and_is_long_stops_nobody(flow_test: Start)
     assert [row["offset"] for row in t.rows("dead")] == [0]
 
 
-def test_a_condition_of_a_join_that_could_fail_is_refused_so_no_pair_ever_does() -> None:
-    flow = Flow("shop")
-    orders = flow.stream("orders", ORDERS, time="at", lateness="10 seconds")
-    others = flow.stream("others", "user string, paid long, at timestamp", time="at", lateness="10 seconds")
-    orders.join(others, on="user", within="1 minute", where="amount / paid > 1", name="pairs").view("pairs")
-    with pytest.raises(BadFlow, match="only Spark SQL can evaluate it"):
-        flow.test()
-
-
 def test_dead_rows_stand_in_the_closing_line_with_where_to_look(flow_test: Start) -> None:
     t = flow_test(mapped())
     tally = Tally(t.driver)
@@ -347,3 +338,64 @@ def test_a_result_that_fails_behind_a_window_is_dead_without_a_record(flow_test:
 def test_a_plan_says_what_becomes_of_failing_rows_unless_they_are_dead(flow_test: Start) -> None:
     assert "  on error null\n" in as_text(flow_test(mapped("null")).plan)
     assert "on error" not in as_text(flow_test(mapped()).plan)
+
+
+def judged(result: Callable[[int], Any], on_error: str = "dead", merge: Callable[[int, int], int] | None = None) -> Flow:
+    flow = Flow("shop")
+    orders = flow.stream("orders", ORDERS, time="at", lateness="10 seconds")
+    given: dict[str, Any] = {"init": lambda: 1, "add": multiplied, "merge": merge or (lambda a, b: a * b), "type": "long"}
+    own = agg.own("amount", result=result, **given)
+    orders.window(Tumbling("1 minute"), by="user").agg(n=agg.count(), product=own, name="sales", on_error=on_error).view("sales")
+    return flow
+
+
+def test_a_group_whose_result_fails_is_dead_with_key_window_and_cause(flow_test: Start) -> None:
+    t = flow_test(judged(lambda product: 100 // (product - 6)))
+    t.send("orders", order("a", 2), order("b", 8, 1), order("a", 3, 2))
+    t.end()
+    assert [(row["user"], row["n"], row["product"]) for row in t.rows("sales")] == [("b", 1, 50)]
+    (letter,) = t.rows("dead")
+    assert (letter["step"], letter["expression"], letter["topic"]) == ("sales.result", "agg.own product", None)
+    assert letter["reason"].startswith("aggregate product: result failed; ZeroDivisionError: ")
+    row = orjson.loads(letter["row"])
+    assert (row["user"], row["window_start"], row["n"], row["product"]) == ("a", "2024-01-15T10:00:00Z", 2, None)
+    assert t.fates("sales.result") == {"in": 2, "passed": 1, "dead": 1}
+    assert t.fates("sales")["on time"] == 3
+    assert balanced(t)
+
+
+def test_a_result_that_fails_stops_the_flow_where_that_is_wanted(flow_test: Start) -> None:
+    t = flow_test(judged(lambda product: 100 // (product - 6), "stop"))
+    t.send("orders", order("a", 2), order("a", 3, 2))
+    with pytest.raises(FailedRow) as stopped:
+        t.end()
+    text = str(stopped.value)
+    assert text.startswith(
+        'step "sales.result" fails on a row: agg.own product: aggregate product: result failed; ZeroDivisionError'
+    )
+    assert '{"user":"a","window_start":"2024-01-15T10:00:00Z"' in text
+    assert "test_failing_rows.py:" in text
+
+
+def test_a_flow_most_of_whose_results_fail_stops(flow_test: Start) -> None:
+    t = flow_test(judged(lambda product: 1 // 0))
+    t.send("orders", *(order(f"u{n}", 2) for n in range(1_000)))
+    with pytest.raises(FailedRow, match=r'1,000 of the last 1,000 rows of step "sales.result" failed'):
+        t.end()
+
+
+def test_a_merge_that_fails_stops_the_flow_and_names_step_aggregate_group_and_cause(flow_test: Start) -> None:
+    def merge(a: int, b: int) -> int:
+        raise OverflowError("too much")
+
+    t = flow_test(judged(lambda product: product, merge=merge))
+    t.send("orders", order("a", 2))
+    t.epoch()
+    t.send("orders", order("a", 3, 1), order("b", 3, 1))
+    with pytest.raises(FailedRow) as stopped:
+        t.end()
+    lines = str(stopped.value).splitlines()
+    assert lines[0] == 'step "sales" fails: aggregate product: merge failed'
+    assert lines[1].startswith('  flow shop, step "sales" (')
+    assert lines[2:4] == ["  OverflowError: too much", "  group user='a', window_start=2024-01-15T10:00:00Z"]
+    assert lines[4].startswith("  hint: which rows are added and merged together is chance")

@@ -252,12 +252,18 @@ def chained(t: FlowTest, flow: Flow) -> FlowTest:
     return other
 
 
-def test_a_flows_topic_of_rows_that_stay_is_a_table_of_what_it_said_last(flow_test: Start) -> None:
+def copied(flow_test: Start) -> FlowTest:
+    """A flow that copies rows in the order of the log, a newer one before an older one."""
     flow = Flow("first")
     flow.stream("users", COLUMNS, time="at", lateness="1 minute").to("copied", key="user_id")
     t = flow_test(flow)
     t.send("users", user(1, "new", 30), user(1, "old", 10), user(2, "b", 10))
     t.catch_up()
+    return t
+
+
+def test_a_flows_topic_of_rows_that_stay_is_a_table_of_what_it_said_last(flow_test: Start) -> None:
+    t = copied(flow_test)
     second = Flow("second")
     second.table("copied", COLUMNS, key="user_id").view("users")
     with chained(t, second) as other:
@@ -266,11 +272,7 @@ def test_a_flows_topic_of_rows_that_stay_is_a_table_of_what_it_said_last(flow_te
 
 
 def test_the_newest_by_time_of_a_flows_topic_is_its_latest(flow_test: Start) -> None:
-    flow = Flow("first")
-    flow.stream("users", COLUMNS, time="at", lateness="1 minute").to("copied", key="user_id")
-    t = flow_test(flow)
-    t.send("users", user(1, "new", 30), user(1, "old", 10), user(2, "b", 10))
-    t.catch_up()
+    t = copied(flow_test)
     second = Flow("second")
     second.stream("copied", COLUMNS).latest(by="user_id").view("users")
     with chained(t, second) as other:

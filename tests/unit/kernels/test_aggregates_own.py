@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from penstock.errors import BadRow
 from penstock.flow.plan import Aggregate
 from penstock.kernels.aggregation import Aggregation
+from penstock.kernels.unanswered import FAILED
 
 LONG, DOUBLE = pa.int64(), pa.float64()
 PAIR = pa.struct([("weight", DOUBLE), ("total", DOUBLE)])
@@ -68,11 +69,33 @@ def test_without_a_result_the_state_is_the_answer_and_may_be_an_arrow_value() ->
 def test_a_function_that_fails_is_named() -> None:
     with pytest.raises(BadRow, match="aggregate mean: merge failed") as caught:
         told(weighted_mean(merge=lambda a, b: a["no"]), [("a", 1.0, 2.0)], [("a", 1.0, 2.0)])
-    assert caught.value.detail == ("KeyError: 'no'",)
+    assert caught.value.detail == ("KeyError: 'no'", "group k='a'")
+    assert "result refuse what is wrong" in (caught.value.hint or "")
 
 
-def test_an_answer_of_another_type_is_refused() -> None:
-    with pytest.raises(BadRow, match="aggregate mean: result gave a value that is no double"):
-        told(weighted_mean(result=lambda state: "much"), [("a", 1.0, 2.0)])
+def test_a_state_of_another_type_is_refused() -> None:
     with pytest.raises(BadRow, match="aggregate mean: add or merge gave a value that is no struct"):
         told(weighted_mean(add=lambda state, rows: 3), [("a", 1.0, 2.0)])
+
+
+@pytest.mark.parametrize(
+    ("result", "cause"),
+    [
+        (lambda state: "much", "aggregate mean: result gave a value that is no double; Could not convert 'much'"),
+        (lambda state: 1 / (state["total"] - 2.0), "aggregate mean: result failed; ZeroDivisionError: "),
+    ],
+)
+def test_a_group_without_a_result_is_marked_and_the_others_have_theirs(result: Any, cause: str) -> None:
+    def some(state: dict[str, float]) -> Any:
+        return result(state) if state["total"] == 2.0 else state["total"]
+
+    aggregation = Aggregation([weighted_mean(result=some)], SCHEMA)
+    rows = pa.table([["a", "b"], [1.0, 1.0], [2.0, 5.0]], SCHEMA)
+    partials = aggregation.partial(rows, ["k"], {})
+    results = aggregation.results(partials)
+    made = dict(zip(partials["k"].to_pylist(), results["mean"].to_pylist(), strict=True))
+    failed = dict(zip(partials["k"].to_pylist(), results[FAILED].to_pylist(), strict=True))
+    assert made == {"a": None, "b": 5.0}
+    assert failed["b"] is None
+    assert failed["a"]["expression"] == "agg.own mean"
+    assert failed["a"]["cause"].startswith(cause)
