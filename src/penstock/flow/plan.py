@@ -9,10 +9,15 @@ import pyarrow as pa
 
 from penstock.core.expression import Expression
 from penstock.core.schema import Schema
+from penstock.flow.plan_joins import How as How
+from penstock.flow.plan_joins import Join as Join
+from penstock.flow.plan_joins import Late as Late
+from penstock.flow.plan_joins import Matched as Matched
+from penstock.flow.plan_joins import Pairs as Pairs
+from penstock.flow.plan_joins import StreamJoin as StreamJoin
+from penstock.flow.plan_joins import TableJoin as TableJoin
 
-Late = Literal["divert", "ignore", "correct"]
 Emit = Literal["final", "updates"]
-How = Literal["inner", "left", "right", "full", "semi", "anti"]
 OnError = Literal["dead", "null", "stop"]  # what becomes of a row on which a step fails
 
 DEAD_LIMIT = 0.5
@@ -280,51 +285,6 @@ class Last:
 
 
 @dataclass(frozen=True)
-class Join:
-    """l and r match iff equal `on`, lo <= r.t - l.t <= hi, and the condition holds."""
-
-    family: ClassVar[str] = "join"
-
-    on: tuple[str, ...]
-    lo: timedelta
-    hi: timedelta
-    how: How
-    late: Late
-    right: tuple[tuple[str, str], ...]  # name in the joined row -> name on the right side, without `on`
-    condition: Expression | None = None  # over the columns of the joined row
-
-
-@dataclass(frozen=True)
-class Pairs:
-    """All pairs of a join whose condition only Spark SQL can evaluate: equal `on`, lo <= r.t - l.t <= hi."""
-
-    family: ClassVar[str] = "join"
-    how: ClassVar[How] = "inner"
-    condition: ClassVar[None] = None
-
-    on: tuple[str, ...]
-    lo: timedelta
-    hi: timedelta
-    late: Late | Literal["none"]  # none: another step says what becomes of late rows
-    right: tuple[tuple[str, str], ...]
-
-
-@dataclass(frozen=True)
-class Matched:
-    """What such a join gives that is not inner. Inputs: both sides, and the pairs for which the condition holds."""
-
-    family: ClassVar[str] = "matched"
-    condition: ClassVar[None] = None
-
-    on: tuple[str, ...]
-    lo: timedelta
-    hi: timedelta
-    how: How
-    late: Late
-    right: tuple[tuple[str, str], ...]
-
-
-@dataclass(frozen=True)
 class Latest:
     """The current row of each key: the greatest (time, position), or (order, time, position); deletes are remembered."""
 
@@ -356,20 +316,6 @@ class Enrich:
 
 
 @dataclass(frozen=True)
-class TableJoin:
-    """The rows of two tables with equal `on`, as they are now."""
-
-    family: ClassVar[str] = "table-join"
-    late: ClassVar[str] = "none"
-
-    on: tuple[str, ...]
-    how: How
-    right: tuple[tuple[str, str], ...]  # output name -> name on the right side, without `on`
-    keys: tuple[tuple[str, ...], tuple[str, ...]]  # what names a row of either side; () = its position
-    key: tuple[str, ...]  # what names a row of the output; () = its position
-
-
-@dataclass(frozen=True)
 class Grouping:
     """Aggregates over the current rows of a table."""
 
@@ -383,7 +329,6 @@ class Grouping:
 
 # Steps with state; their `family` names the kernels that run them.
 Aggregating = Window | Session | Count | Sliding | Running | Grouping
-StreamJoin = Join | Pairs | Matched
 Keyed = Aggregating | Last | StreamJoin | Latest | Enrich | TableJoin
 Definition = Source | Where | Hidden | Select | MapArrow | Lookup | Union | LateRows | Keyed
 

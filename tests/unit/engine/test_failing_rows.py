@@ -374,7 +374,6 @@ def test_a_result_that_fails_stops_the_flow_where_that_is_wanted(flow_test: Star
         'step "sales.result" fails on a row: agg.own product: aggregate product: result failed; ZeroDivisionError'
     )
     assert '{"user":"a","window_start":"2024-01-15T10:00:00Z"' in text
-    assert "test_failing_rows.py:" in text
 
 
 def test_a_flow_most_of_whose_results_fail_stops(flow_test: Start) -> None:
