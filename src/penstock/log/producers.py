@@ -74,6 +74,11 @@ class Producers:
         for frame in frames:
             self.remember(frame)
 
+    def places(self, id: str) -> dict[int, tuple[Sender, int]]:
+        """Where the frames of a producer's last epoch stand: base offset: stamp and rows, the last frame last."""
+        seen = self._seen.get(id)
+        return {base: (Sender(id, seen.epoch, q), rows) for q, (base, rows) in seen.answers.items()} if seen else {}
+
     def last(self) -> dict[str, Sender]:
         """The last stamp of each."""
         return {id: Sender(id, seen.epoch, seen.sequence) for id, seen in self._seen.items()}

@@ -4,7 +4,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple, TypeVar
@@ -193,6 +193,22 @@ def offsets(settings: KafkaSettings, name: str, partitions: list[int], *, commit
 
     first, last, newest = insisted(settings, name, ask)
     return {p: Bounds(first[p].offset, last[p].offset, newest[p].timestamp) for p in partitions}
+
+
+def ends(settings: KafkaSettings, places: Sequence[tuple[str, int]], *, committed: bool = True) -> dict[tuple[str, int], int]:
+    """Where partitions, of any topics, end. committed: only up to where the first open transaction begins."""
+    kafka = library()
+    level = kafka.IsolationLevel.READ_COMMITTED if committed else kafka.IsolationLevel.READ_UNCOMMITTED
+    latest = kafka.admin.OffsetSpec.latest()
+
+    def ask() -> dict[tuple[str, int], int]:
+        wanted = {kafka.TopicPartition(*place): latest for place in places}
+        asked = admin(settings).list_offsets(wanted, isolation_level=level, request_timeout=PROMPT)
+        found = {(tp.topic, tp.partition): future.result(PATIENCE) for tp, future in asked.items()}
+        _refuse_missing(places[0][0], list(found.values()))
+        return {place: info.offset for place, info in found.items()}
+
+    return insisted(settings, places[0][0], ask) if places else {}
 
 
 def _refuse_missing(name: str, bounds: list[Any]) -> None:

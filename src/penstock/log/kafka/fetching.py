@@ -122,14 +122,15 @@ class Fetcher(Protocol):
 
 
 class PlainFetcher:
-    """By the client's own objects."""
+    """By the client's own objects. committed: without records whose transaction is open or was given up."""
 
-    def __init__(self, settings: KafkaSettings, name: str, partition: int) -> None:
+    def __init__(self, settings: KafkaSettings, name: str, partition: int, *, committed: bool = True) -> None:
         self._settings, self._kafka = settings, library()
         self._place = self._kafka.TopicPartition(name, partition)
         self._name = name
         with translated(settings, name):
-            self._consumer = self._kafka.Consumer(settings.client(**READING))
+            level = {} if committed else {"isolation.level": "read_uncommitted"}
+            self._consumer = self._kafka.Consumer(settings.client(**READING | level))
         self._resting = False
 
     def seek(self, offset: int) -> None:

@@ -18,8 +18,9 @@ OPERATION = "penstock-op"  # "delete"
 ROW = "penstock-row"  # of a flow's rows: event time and W(r), microseconds, eight bytes each, the greatest first; then the position
 MARK = "penstock-mark"  # microseconds, as text; such a record has no key and no value, and is no row
 SENDER = "penstock-sender"  # JSON: id, epoch, sequence, rows; on the first record of a frame
+END = "penstock-end"  # the transactional id whose leftovers such a record ends; it is a mark that tells nothing
 
-_OURS = pa.array([name.encode() for name in (TIME, OPERATION, ROW, MARK, SENDER)], pa.binary())
+_OURS = pa.array([name.encode() for name in (TIME, OPERATION, ROW, MARK, SENDER, END)], pa.binary())
 _FIXED = 16  # bytes of a flow's header before the position
 
 
@@ -64,6 +65,10 @@ def _deletes(column: pa.Array) -> list[bytes | None]:
 
 def mark_headers(mark: int) -> list[Header]:
     return [(MARK, str(mark).encode())]
+
+
+def end_headers(id: str) -> list[Header]:
+    return [*mark_headers(NEVER), (END, id.encode())]
 
 
 def sender_header(sender: Sender, rows: int) -> Header:

@@ -8,12 +8,12 @@ nothing went wrong between `seek` and there. Then the position is worth nothing,
 import atexit
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 
 from penstock.errors import Unreachable
-from penstock.log.kafka.client import PerProcess, away, offsets
+from penstock.log.kafka.client import PerProcess, away, ends
 from penstock.log.kafka.fetching import Fetched, Fetcher, PlainFetcher
 from penstock.log.kafka.native import NativeFetcher, Taken, native_library
 from penstock.log.kafka.settings import KafkaSettings
@@ -110,26 +110,40 @@ def read_range(settings: KafkaSettings, name: str, id: str, partition: int, star
     _put_back(key, reader)
 
 
+def read_open(settings: KafkaSettings, name: str, partition: int, start: int, stop: int) -> Iterator[Fetched]:
+    """The records of [start, stop), whatever has become of their transactions."""
+    reader = PartitionReader(settings, name, partition, PlainFetcher(settings, name, partition, committed=False))
+    try:
+        yield from reader.pieces(start, stop)
+    finally:
+        reader.close()
+
+
 def settled(settings: KafkaSettings, name: str, partition: int) -> int:
     """The end of the partition as it is now, once every transaction before it has come to its end."""
-    return settled_all(settings, name, [partition])[partition]
+    end = ends(settings, [(name, partition)], committed=False)[name, partition]
+    wait_until_seen(settings, {(name, partition): end})
+    return end
 
 
-def settled_all(settings: KafkaSettings, name: str, partitions: list[int]) -> dict[int, int]:
-    wanted = {p: end for p, (_, end, _) in offsets(settings, name, partitions, committed=False).items()}
-    for partition, end in wanted.items():
-        wait_until_seen(settings, name, partition, end) if end else None
-    return wanted
+def wait_until_seen(settings: KafkaSettings, wanted: Mapping[tuple[str, int], int]) -> None:
+    """Returns once readers of committed records see up to these offsets."""
+    unseen = still_unseen(settings, wanted, settings.patience + settings.transaction_timeout / 1000)
+    for (name, partition), end in unseen.items():
+        raise away(settings, f"a transaction before offset {end} of {name}/{partition} does not end")
 
 
-def wait_until_seen(settings: KafkaSettings, name: str, partition: int, end: int) -> None:
-    """Returns once readers of committed records see up to this offset."""
-    deadline = time.monotonic() + settings.patience + settings.transaction_timeout / 1000
-    while time.monotonic() < deadline:
-        if offsets(settings, name, [partition])[partition][1] >= end:
-            return
-        time.sleep(0.002)
-    raise away(settings, f"a transaction before offset {end} of {name}/{partition} does not end")
+def still_unseen(settings: KafkaSettings, wanted: Mapping[tuple[str, int], int], seconds: float) -> dict[tuple[str, int], int]:
+    """Those to whose offset readers of committed records do not come within that time."""
+    left, deadline = {place: end for place, end in wanted.items() if end > 0}, time.monotonic() + seconds
+    while left:
+        seen = ends(settings, list(left))
+        left = {place: end for place, end in left.items() if seen[place] < end}
+        if time.monotonic() >= deadline:
+            break
+        if left:
+            time.sleep(0.002)
+    return left
 
 
 def _put_back(key: object, reader: PartitionReader) -> None:

@@ -14,6 +14,7 @@ from penstock.log.kafka.client import describe, offsets
 from penstock.log.kafka.codecs import Codec, codec_of, raw_values
 from penstock.log.kafka.headers import SENDER, row_headers, sender_of
 from penstock.log.kafka.reading import PIECE, read_range
+from penstock.log.kafka.recovery import Recovery
 from penstock.log.kafka.rows import Reading, says_nothing
 from penstock.log.kafka.senders import senders
 from penstock.log.kafka.settings import KafkaSettings
@@ -91,7 +92,10 @@ class KafkaTopic:
 
     def senders(self, partition: int) -> Mapping[str, Sender]:
         self._check_partition(partition)
-        return senders(self._settings).of(self.id, partition)
+        stamps = senders(self._settings)
+        for sender in stamps.hanging(self.id, partition):
+            self._writer.settle(Recovery(self._settings, self._name, self.id, sender), partition)
+        return stamps.of(self.id, partition)
 
     def describe(self) -> dict[str, object]:
         """What an operator wants to know beside the settings."""

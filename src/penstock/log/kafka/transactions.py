@@ -7,16 +7,15 @@ ends whatever the old one left open, and what is in the log then decides (Kafka'
 import atexit
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import repeat
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
-from penstock.core.time import NEVER
 from penstock.errors import PenstockError
 from penstock.log.kafka.client import PATIENCE, PerProcess, away, library, new_producer, translated
 from penstock.log.kafka.fetching import Header
 from penstock.log.kafka.hanging import Partition
-from penstock.log.kafka.headers import mark_headers
+from penstock.log.kafka.headers import end_headers
 from penstock.log.kafka.settings import KafkaSettings
 
 _ATTEMPTS = 5
@@ -24,6 +23,29 @@ _MOST_OPEN = 16
 _FULL = 0.05  # seconds to wait when the client's queue is full
 
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+
+
+class Work(Protocol[T_co]):
+    """What is to be written, all or nothing."""
+
+    def known(self) -> bool:
+        """Whether a producer that is open may write without a look at the log."""
+        ...
+
+    def find(self, transaction: "KafkaTransactions", new: bool) -> T_co | None:
+        """Looks in the log (committed records) for what an earlier attempt, here or in another process, has written, and ends what
+        hangs there (`end`). Asked with every new producer, and with one that is open unless all is known, before anything is
+        written. It may raise: then nothing is."""
+        ...
+
+    def write(self, transaction: "KafkaTransactions") -> T_co:
+        """Calls `produce`."""
+        ...
+
+    def seen(self, transaction: "KafkaTransactions") -> None:
+        """Called after the commit, before anybody is told of it: returns once readers see it."""
+        ...
 
 
 class KafkaTransactions:
@@ -35,11 +57,8 @@ class KafkaTransactions:
         self._places: list[Place] = []  # of the transaction under way
         self._guard = threading.RLock()
 
-    def deliver(self, write: Callable[["KafkaTransactions"], T], find: Callable[["KafkaTransactions"], T | None]) -> T:
-        """Runs `write`, which calls `produce`, as one transaction, and returns what it returned once that is committed.
-
-        find: looks in the log (committed records) for what an earlier attempt, here or in another process, has written; asked with
-        every new producer, before anything is written; it ends what hangs there (`end`). It may raise: then nothing is."""
+    def deliver(self, work: "Work[T]") -> T:
+        """Does this work as one transaction, and returns what `write` returned once that is committed."""
         with self._guard:
             last: PenstockError | None = None
             deadline = time.monotonic() + self._settings.patience
@@ -47,12 +66,10 @@ class KafkaTransactions:
                 if attempt and time.monotonic() > deadline:
                     break
                 try:
-                    if self._producer is None:
-                        self._open()
-                        there = find(self)
-                        if there is not None:
-                            return there
-                    return self._commit(write)
+                    there = self._found(work)
+                    if there is not None:
+                        return there
+                    return self._commit(work)
                 except _Unsettled as error:
                     last = error.why
                     self.discard()
@@ -60,6 +77,12 @@ class KafkaTransactions:
                     self.discard()
                     raise
             raise last or away(self._settings, "a transaction could not be written")
+
+    def _found(self, work: "Work[T]") -> T | None:
+        new = self._producer is None
+        if new:
+            self._open()
+        return work.find(self, new) if new or not work.known() else None
 
     def produce(
         self,
@@ -101,17 +124,20 @@ class KafkaTransactions:
         nothing, and is committed or given up."""
         if not partitions:
             return
+        self._places.clear()
         with _unsettled(self._settings):
             self._producer.begin_transaction()
             for topic, number in partitions:
-                self.produce(topic, number, [None], [b""], [mark_headers(NEVER)])  # with a key: the topic may be compacted
+                self.produce(topic, number, [None], [b""], [end_headers(self._id)])  # with a key: the topic may be compacted
             self.flush()
             self._producer.commit_transaction(PATIENCE) if commit else self._producer.abort_transaction(PATIENCE)
 
     def flush(self) -> None:
-        """Returns once the broker has every record of the transaction so far."""
+        """Returns once the broker has every record of the transaction so far; it ends where one was refused."""
         if self._producer.flush(PATIENCE):
             raise _Unsettled(away(self._settings, f"records were not taken within {PATIENCE:.0f} seconds"))
+        if refused := next((place.error for place in self._places if place.error is not None), None):
+            raise library().KafkaException(refused)  # a commit would only say that some were
 
     def discard(self) -> None:
         """Throws the producer away; the next call makes a new one."""
@@ -145,15 +171,14 @@ class KafkaTransactions:
             self._producer = new_producer(self._settings, options)
             self._producer.init_transactions(self._settings.patience)
 
-    def _commit(self, write: Callable[["KafkaTransactions"], T]) -> T:
+    def _commit(self, work: "Work[T]") -> T:
         self._places.clear()
         with _unsettled(self._settings):
             self._producer.begin_transaction()
-            result = write(self)
+            result = work.write(self)
             self.flush()
-            if refused := next((place.error for place in self._places if place.error is not None), None):
-                raise library().KafkaException(refused)  # a commit would only say that some were
             self._producer.commit_transaction(PATIENCE)
+        work.seen(self)
         return result
 
 
@@ -208,13 +233,11 @@ class _unsettled:
 _OPEN = PerProcess()
 
 
-def deliver(
-    settings: KafkaSettings, id: str, write: Callable[[KafkaTransactions], T], find: Callable[[KafkaTransactions], T | None]
-) -> T:
+def deliver(settings: KafkaSettings, id: str, work: Work[T]) -> T:
     """`KafkaTransactions.deliver` with the producer of this id, which stays open in this process."""
     mine = _OPEN.get((settings, id), lambda: KafkaTransactions(settings, id))
     try:
-        return mine.deliver(write, find)
+        return mine.deliver(work)
     finally:
         while len(_OPEN.held()) > _MOST_OPEN:
             _OPEN.drop(_OPEN.held()[0], KafkaTransactions.close)

@@ -2,21 +2,25 @@
 
 import os
 import uuid
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from penstock.core.time import NEVER
 from penstock.errors import LogError
 from penstock.log.kafka.client import PerProcess, produce_one
 from penstock.log.kafka.fetching import Header
-from penstock.log.kafka.hanging import patience, still_open
+from penstock.log.kafka.hanging import Partition, still_open
 from penstock.log.kafka.headers import mark_headers, sender_header
-from penstock.log.kafka.reading import read_range, settled, wait_until_seen
+from penstock.log.kafka.reading import read_range, settled, still_unseen, wait_until_seen
+from penstock.log.kafka.recovery import Recovery
 from penstock.log.kafka.senders import NAME, senders, stamp_of
 from penstock.log.kafka.settings import KafkaSettings
 from penstock.log.kafka.transactions import KafkaTransactions, Place, deliver, discarded
 from penstock.log.port import Appended, Frame, Sender
 from penstock.log.producers import Producers
+
+_PROMPT = 1.0  # seconds in which readers see what was committed, unless something is wrong
+Find = Callable[[int, Sender], Frame | None]
 
 
 @dataclass(frozen=True)
@@ -33,6 +37,10 @@ class Outgoing:
     mark: int = NEVER
 
     @property
+    def place(self) -> Partition:
+        return self.topic, self.partition
+
+    @property
     def records(self) -> int:
         return len(self.values) + (self.mark > NEVER)
 
@@ -41,135 +49,38 @@ class FrameWriter:
     """Writes the frames of one topic. alive: raises NotFound if the topic is gone, or another one has its name. find: looks for an
     old frame of a sender in the log."""
 
-    def __init__(self, settings: KafkaSettings, alive: Callable[[], None], find: Callable[[int, Sender], Frame | None]) -> None:
+    def __init__(self, settings: KafkaSettings, alive: Callable[[], None], find: Find) -> None:
         self._settings, self._alive, self._find = settings, alive, find
 
     def append(self, frame: Outgoing) -> Appended:
-        """A frame of nobody in particular."""
-        return self._unsigned(frame) if frame.records > 1 else self._single(frame)
+        """A frame of nobody in particular: in a transaction of this process, or as a single record, which is there or not."""
+        if frame.records == 1:
+            return self._single(frame)
+        id = f"penstock/{os.getpid()}/{_PROCESS.get('id', lambda: uuid.uuid4().hex)}"
+        return deliver(self._settings, id, _Unsigned(self._settings, frame, self._alive, _PROCESS.get("doubtful", set)))
 
     def append_signed(self, frames: Sequence[Outgoing], sender: Sender) -> list[Appended]:
         """Frames of one sender, for one partition each, in one transaction with the stamps that tell of them."""
         senders(self._settings).make()
-        id = f"penstock/{frames[0].topic}/{sender.id}"
-        memory = _MEMORIES.get((self._settings, id), dict[int, Producers])
-        places: dict[int, list[Place]] = {}
-
-        def find(transaction: KafkaTransactions) -> list[Appended] | None:
+        recovery = Recovery(self._settings, frames[0].topic, frames[0].topic_id, sender.id)
+        memory = _MEMORIES.get((self._settings, recovery.topic_id, sender.id), dict[int, Producers])
+        work = _Signed(recovery, frames, sender, self._alive, self._find, memory)
+        if work.known() and all(answers := work.answers()):
             self._alive()
-            memory.clear()  # others may have written since
-            self._free_stamps(transaction, frames, sender)
-            answers = self._answers(frames, sender, memory)
-            self._free(transaction, frames, answers)
-            return answers if answers and all(answers) else None  # type: ignore[return-value]
-
-        def write(transaction: KafkaTransactions) -> list[Appended]:
-            return self._write_signed(transaction, frames, sender, memory, places)
-
-        if memory:
-            known = self._answers(frames, sender, memory)
-            if all(known):
-                self._alive()
-                return [answer for answer in known if answer]
-        places.clear()
-        result = deliver(self._settings, id, write, find)
+            return [answer for answer in answers if answer]
         try:
-            for frame, answer in zip(frames, result, strict=True):
-                if not answer.duplicate:
-                    memory[frame.partition].remember(_frame(frame, answer.base, sender))
-                    self._wait_until_seen(frame, places.get(frame.partition, ()))
-        except LogError:  # committed, and not there for readers: the next producer of this id looks what became of it
+            return deliver(self._settings, recovery.id, work)
+        except LogError:  # the next producer of this id looks what became of it
             memory.clear()
-            discarded(self._settings, id)
+            discarded(self._settings, recovery.id)
             raise
-        return result
 
-    def _free_stamps(self, transaction: KafkaTransactions, frames: Sequence[Outgoing], sender: Sender) -> None:
-        """Stamps that hang tell nobody whether their frames were committed. Where the frames hang with them, nothing was
-        acknowledged, and all of it is given up; else nobody knows, and it is waited for."""
-        stamps = [(NAME, stamp_of(frame.topic_id, frame.partition, sender.id).partition) for frame in frames]
-        hanging = still_open(self._settings, list(dict.fromkeys(stamps)), patience(self._settings))
-        rows = [(frame.topic, frame.partition) for frame in frames]
-        if hanging and still_open(self._settings, rows) == rows:
-            transaction.end([*hanging, *rows], commit=False)
-
-    def _free(self, transaction: KafkaTransactions, frames: Sequence[Outgoing], answers: Sequence[Appended | None]) -> None:
-        """Rows that hang are committed where their stamps are, and given up where there are none."""
-        hanging = still_open(self._settings, [(frame.topic, frame.partition) for frame in frames])
-        known = [(f.topic, f.partition) for f, answer in zip(frames, answers, strict=True) if answer]
-        transaction.end([p for p in hanging if p not in known], commit=False)
-        transaction.end([p for p in hanging if p in known], commit=True)
-
-    def _answers(self, frames: Sequence[Outgoing], sender: Sender, memory: dict[int, Producers]) -> list[Appended | None]:
-        """What the log has of these already; None where it has nothing. Raises Fenced and SequenceGap."""
-        out = []
-        for frame in frames:
-            if frame.partition not in memory:
-                memory[frame.partition] = senders(self._settings).get(stamp_of(frame.topic_id, frame.partition, sender.id))
-            out.append(memory[frame.partition].answer(sender, lambda s, p=frame.partition: self._find(p, s)))  # type: ignore[misc]
-        return out
-
-    def _write_signed(
-        self,
-        transaction: KafkaTransactions,
-        frames: Sequence[Outgoing],
-        sender: Sender,
-        memory: dict[int, Producers],
-        places: dict[int, list[Place]],
-    ) -> list[Appended]:
-        answers = self._answers(frames, sender, memory)
-        new = [frame for frame, answer in zip(frames, answers, strict=True) if answer is None]
-        for frame in new:
-            places[frame.partition] = _write(transaction, frame, sender_header(sender, len(frame.values)))
-        transaction.flush()
-        self._alive()
-        bases = {frame.partition: self._base(frame, places[frame.partition]) for frame in new}
-        for frame in new:
-            after = memory[frame.partition].copy()
-            after.remember(_frame(frame, bases[frame.partition], sender))
-            stamp = stamp_of(frame.topic_id, frame.partition, sender.id)
-            transaction.produce(NAME, stamp.partition, [after.encode()], [stamp.key])
-        added = {frame.partition: Appended(bases[frame.partition], len(frame.values), duplicate=False) for frame in new}
-        return [answer or added[frame.partition] for frame, answer in zip(frames, answers, strict=True)]
-
-    def _base(self, frame: Outgoing, places: Sequence[Place]) -> int:
-        """Where a frame stands; one without records (a stamp alone) at the end."""
-        return places[0].offset if places else settled(self._settings, frame.topic, frame.partition)
-
-    def _unsigned(self, frame: Outgoing) -> Appended:
-        """A transaction of this process. What came of an unclear commit is seen in the log itself."""
-        places: list[Place] = []
-
-        def find(transaction: KafkaTransactions) -> Appended | None:
-            self._alive()
-            if not places or places[0].offset < 0 or not self._there(frame, places[0].offset):
-                return None
-            return Appended(places[0].offset, len(frame.values), duplicate=False)
-
-        def write(transaction: KafkaTransactions) -> Appended:
-            places[:] = _write(transaction, frame, None)
-            transaction.flush()
-            self._alive()
-            return Appended(places[0].offset, len(frame.values), duplicate=False)
-
-        id = f"penstock/{os.getpid()}/{_PROCESS.get('id', lambda: uuid.uuid4().hex)}"
-        result = deliver(self._settings, id, write, find)
-        self._wait_until_seen(frame, places)
-        return result
-
-    def _wait_until_seen(self, frame: Outgoing, places: Sequence[Place]) -> None:
-        """A commit is answered before readers see it: whoever appended reads what it wrote."""
-        if places and places[-1].last >= 0:
-            wait_until_seen(self._settings, frame.topic, frame.partition, places[-1].last + 1)
-
-    def _there(self, frame: Outgoing, offset: int) -> bool:
-        """Whether the record at this offset was committed: an offset is given once."""
-        settled(self._settings, frame.topic, frame.partition)
-        pieces = read_range(self._settings, frame.topic, frame.topic_id, frame.partition, offset, offset + 1)
-        return any(len(piece) for piece in pieces)
+    def settle(self, recovery: Recovery, partition: int) -> None:
+        """Ends what a producer has left open, without writing: for whoever wants to know how far it has come."""
+        discarded(self._settings, recovery.id)
+        deliver(self._settings, recovery.id, _Settling(recovery, partition))
 
     def _single(self, frame: Outgoing) -> Appended:
-        """One record needs no transaction: it is there or not."""
         self._alive()
         headers = frame.headers[0] if frame.headers and frame.values else mark_headers(frame.mark) if frame.mark > NEVER else None
         value, key = frame.values[0] if frame.values else None, frame.keys[0] if frame.keys else None
@@ -182,9 +93,146 @@ class FrameWriter:
         return Appended(offset, len(frame.values), duplicate=False)
 
 
+@dataclass
+class _Signed:
+    """Frames of a sender, with their stamps. memory: what this process knows of the sender, by partition, as long as it is the only
+    one that writes under its id: a partition that is not in it was not looked at yet."""
+
+    recovery: Recovery
+    frames: Sequence[Outgoing]
+    sender: Sender
+    alive: Callable[[], None]
+    look_for: Find
+    memory: dict[int, Producers]
+    places: dict[Partition, list[Place]] = field(default_factory=dict)
+
+    def known(self) -> bool:
+        return all(frame.partition in self.memory for frame in self.frames)
+
+    def find(self, transaction: KafkaTransactions, new: bool) -> list[Appended] | None:
+        self.alive()
+        if new:
+            self.memory.clear()  # others may have written since
+        unknown = [frame for frame in self.frames if frame.partition not in self.memory]
+        self.recovery.stamps(transaction, [frame.partition for frame in unknown])
+        stamps = senders(self.recovery.settings)
+        found = {f.partition: stamps.get(stamp_of(f.topic_id, f.partition, self.sender.id)) for f in unknown}
+        self.recovery.rows(transaction, found)
+        self.memory.update(found)
+        answers = self.answers()
+        return answers if answers and all(answers) else None  # type: ignore[return-value]
+
+    def answers(self) -> list[Appended | None]:
+        """What the log has of these already; None where it has nothing. Raises Fenced and SequenceGap."""
+        return [self.memory[f.partition].answer(self.sender, lambda s, p=f.partition: self.look_for(p, s)) for f in self.frames]  # type: ignore[misc]
+
+    def write(self, transaction: KafkaTransactions) -> list[Appended]:
+        answers = self.answers()
+        new = [frame for frame, answer in zip(self.frames, answers, strict=True) if answer is None]
+        header = {frame.partition: sender_header(self.sender, len(frame.values)) for frame in new}
+        self.places = {frame.place: _write(transaction, frame, header[frame.partition]) for frame in new}
+        transaction.flush()
+        self.alive()
+        added = {frame.partition: Appended(self._base(frame), len(frame.values), duplicate=False) for frame in new}
+        for frame in new:
+            self._stamp(transaction, frame, added[frame.partition].base)
+        return [answer or added[frame.partition] for frame, answer in zip(self.frames, answers, strict=True)]
+
+    def _stamp(self, transaction: KafkaTransactions, frame: Outgoing, base: int) -> None:
+        after = self.memory[frame.partition].copy()
+        after.remember(_frame(frame, base, self.sender))
+        stamp = stamp_of(frame.topic_id, frame.partition, self.sender.id)
+        written = transaction.produce(NAME, stamp.partition, [after.encode()], [stamp.key])
+        self.places.setdefault((NAME, stamp.partition), []).append(written)
+        self._after[frame.partition] = after
+
+    def _base(self, frame: Outgoing) -> int:
+        """Where a frame stands; one without records (a stamp alone) at the end."""
+        places = self.places[frame.place]
+        return places[0].offset if places else settled(self.recovery.settings, frame.topic, frame.partition)
+
+    def seen(self, transaction: KafkaTransactions) -> None:
+        _wait_until_seen(self.recovery.settings, transaction, self.places)
+        self.memory.update(self._after)
+
+    def __post_init__(self) -> None:
+        self._after: dict[int, Producers] = {}
+
+
+@dataclass
+class _Unsigned:
+    """A frame without a stamp. What came of an unclear commit is seen in the log itself. doubtful: partitions in which this process
+    may have left something open."""
+
+    settings: KafkaSettings
+    frame: Outgoing
+    alive: Callable[[], None]
+    doubtful: set[Partition]
+    places: list[Place] = field(default_factory=list)
+
+    def known(self) -> bool:
+        return self.frame.place not in self.doubtful
+
+    def find(self, transaction: KafkaTransactions, new: bool) -> Appended | None:
+        self.alive()
+        if still_open(self.settings, [self.frame.place]):  # what hangs there of ours, nobody was told of
+            transaction.end([self.frame.place], commit=False)
+        self.doubtful.discard(self.frame.place)
+        if not self.places or self.places[0].offset < 0 or not self._there(self.places[0].offset):
+            return None
+        return Appended(self.places[0].offset, len(self.frame.values), duplicate=False)
+
+    def write(self, transaction: KafkaTransactions) -> Appended:
+        self.doubtful.add(self.frame.place)
+        self.places = _write(transaction, self.frame, None)
+        transaction.flush()
+        self.alive()
+        return Appended(self.places[0].offset, len(self.frame.values), duplicate=False)
+
+    def seen(self, transaction: KafkaTransactions) -> None:
+        _wait_until_seen(self.settings, transaction, {self.frame.place: self.places})
+        self.doubtful.discard(self.frame.place)
+
+    def _there(self, offset: int) -> bool:
+        """Whether the record at this offset was committed: an offset is given once."""
+        name, partition = self.frame.place
+        settled(self.settings, name, partition)
+        pieces = read_range(self.settings, name, self.frame.topic_id, partition, offset, offset + 1)
+        return any(len(piece) for piece in pieces)
+
+
+@dataclass(frozen=True)
+class _Settling:
+    """Nothing is written."""
+
+    recovery: Recovery
+    partition: int
+
+    def known(self) -> bool:
+        return False
+
+    def find(self, transaction: KafkaTransactions, new: bool) -> bool:
+        self.recovery.stamps(transaction, [self.partition])
+        return True
+
+    def write(self, transaction: KafkaTransactions) -> bool:
+        return True
+
+    def seen(self, transaction: KafkaTransactions) -> None:
+        return
+
+
 _PROCESS = PerProcess()
-# What this process knows of a sender, by partition, as long as it is the only one that writes under its id.
 _MEMORIES = PerProcess()
+
+
+def _wait_until_seen(settings: KafkaSettings, transaction: KafkaTransactions, places: Mapping[Partition, Sequence[Place]]) -> None:
+    """A commit is answered before readers see it: whoever appended reads what it wrote. A broker that was killed meanwhile may not
+    have told every partition: then it is committed once more. Stamps may stand behind somebody else's that hang; they are not
+    waited for after that."""
+    unseen = still_unseen(settings, {place: written[-1].last + 1 for place, written in places.items() if written}, _PROMPT)
+    transaction.end(list(unseen), commit=True)
+    wait_until_seen(settings, {place: end for place, end in unseen.items() if place[0] != NAME})
 
 
 def _write(transaction: KafkaTransactions, frame: Outgoing, stamp: Header | None) -> list[Place]:
