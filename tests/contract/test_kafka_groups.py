@@ -5,12 +5,14 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from penstock.core.time import SystemClock
-from penstock.errors import BadInput, Mismatch, NotFound
+from penstock.errors import BadInput, Mismatch, NotFound, Unreachable
 from penstock.log.groups.consumer import GroupConsumer
 from penstock.log.groups.lag import lags
 from penstock.log.groups.port import Groups, Membership, Source, Standing
@@ -101,6 +103,38 @@ class TestKafkaGroups(GroupsContract):
         other.close()
         [state] = groups.describe("web")
         assert (state.topic_id, state.partitions[0].offset) == (views.id, 9)
+
+    def test_an_offset_that_the_broker_does_not_tell_is_not_taken_for_none(
+        self, groups: Groups, join: Callable[..., Membership], views: Source
+    ) -> None:
+        import confluent_kafka as kafka
+
+        class Untold:
+            """The member's consumer; of one offset the broker says that it cannot tell it now."""
+
+            def __init__(self, consumer: Any) -> None:
+                self.consumer, self.told = consumer, False
+
+            def __getattr__(self, name: str) -> Any:
+                return getattr(self.consumer, name)
+
+            def committed(self, wanted: list[Any], timeout: float) -> list[Any]:
+                found = self.consumer.committed(wanted, timeout=timeout)
+                error = None if self.told else kafka.KafkaError(kafka.KafkaError.UNSTABLE_OFFSET_COMMIT)
+                self.told = True
+                failed = SimpleNamespace(partition=found[0].partition, offset=-1001, metadata=None, error=error)
+                return [failed if error else found[0], *found[1:]]
+
+        groups.put("web", views, {0: 7, 1: 8, 2: 9})
+        member = join()
+        assert isinstance(member, KafkaMembership)
+        member._consumer = Untold(member._consumer)
+        with pytest.raises(Unreachable):
+            settle(views, member)
+        [standing] = settle(views, member)
+        assert standing.owned == {0: 7, 1: 8, 2: 9}
+        [state] = groups.describe("web")
+        assert [part.offset for part in state.partitions] == [7, 8, 9]
 
     def test_consumers_share_a_topic_and_one_goes_on_where_the_other_ended(self, views: Source) -> None:
         topic = self.log.topic("page-views")
