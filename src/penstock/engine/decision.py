@@ -172,7 +172,8 @@ class Decisions:
         """4. Decide: exclusive and durable. Whoever comes second stops, and is told who won. Over a network a file system may say
         of our own file that it was there already, when its first answer was lost; the generation tells that it is ours.
 
-        A driver that was replaced decides nothing: it is refused before anything else is looked at."""
+        A driver that was replaced, or whose flow was reset, decides nothing: it is refused before anything else is looked at."""
+        self.refuse_reset(decision.incarnation)
         self.refuse_replaced(decision.generation)
         try:
             self.storage.publish(f"epochs/{decision.epoch:012d}", decision.encode())
@@ -201,6 +202,19 @@ class Decisions:
                 f"flow {self.flow} was replaced by process {owner.get('pid')} on {owner.get('host')} since {owner.get('since')}",
                 f"that is start {newest}; this one is start {generation}",
                 hint="this driver stops; the other one goes on, and nothing is lost or doubled",
+            )
+
+    def refuse_reset(self, incarnation: str) -> None:
+        """Raises Replaced if the flow has another life by now, or none: it was reset or dropped, or is being."""
+        try:
+            now = self.storage.read("incarnation").to_pybytes().decode(errors="replace").strip()
+        except NotFound:
+            now = ""
+        if now != incarnation or self.storage.list(REMOVING):
+            raise Replaced(
+                f"flow {self.flow} was reset or dropped while this driver was away",
+                f"it has run as {incarnation}" + (f", and is {now} now" if now not in ("", incarnation) else ""),
+                hint="this driver stops, and nothing of what it had begun is written; start the flow anew",
             )
 
     def forget(self, epoch: int) -> None:

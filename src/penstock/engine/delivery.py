@@ -89,6 +89,18 @@ class Lane:
         if self.failed:
             raise self.failed
 
+    def finish(self) -> str:
+        """Waits for what is on its way. A line on what the sink could not take, if that may pass; else it is raised."""
+        try:
+            self.settle()
+            return ""
+        except Exception:
+            if not isinstance(self.failed, Passing):
+                raise
+        first, last = self.owed[0].marker.epoch, self.owed[-1].marker.epoch
+        epochs = f"epoch {first}" if first == last else f"epochs {first} to {last}"
+        return f"{epochs} of {self.target.id} will be delivered by the next start: {self.failed.what}"
+
     def close(self) -> None:
         self.call(self.target.sink.close)
         if self.thread:
@@ -149,6 +161,14 @@ class Deliverer:
             fail(f"after_deliver:{lane.target.id}")
         if unable:
             raise unable
+
+    def owes(self) -> bool:
+        """Whether a sink could not take an epoch."""
+        return any(lane.failed for lane in self.lanes)
+
+    def finish(self) -> list[str]:
+        """Waits for what is on its way; a line for each sink that is away."""
+        return [line for line in [lane.finish() for lane in self.lanes] if line]
 
     def again(self) -> None:
         """Sinks that could not take an epoch get it now, before any other; raises what still keeps them from it."""

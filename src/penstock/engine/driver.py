@@ -220,7 +220,9 @@ class Driver:
     def _epoch(self, wish: Wish) -> Report | None:
         timing, started = Timing(), time.perf_counter()
         self.means.ready()
-        self.deliverer.again()
+        if self.deliverer.owes():
+            self._refuse_replaced()  # a sink is opened anew for it, and made where it is missing
+            self.deliverer.again()
         opened = self.open(wish)
         if not self.worth_it(opened):
             self.deliverer.settle(8)
@@ -246,8 +248,9 @@ class Driver:
         timing.lap("sweep", at)
 
     def _refuse_replaced(self, every: float = 0.0) -> None:
-        """Raises Replaced if a later start has taken the flow. every: not more often than once in so many seconds."""
+        """Raises Replaced if a later start has taken the flow, or it was reset. every: at most once in so many seconds."""
         if time.monotonic() - self._looked >= every:
+            self.decisions.refuse_reset(self.setting.incarnation)
             self.decisions.refuse_replaced(self.setting.generation)
             self._looked = time.monotonic()
 
@@ -270,10 +273,13 @@ class Driver:
                 raise
         raise AssertionError("not reached")
 
-    def stop(self) -> None:
-        """Everything decided is delivered; the flow is free again."""
-        self.deliverer.settle()
-        self.release()
+    def stop(self) -> list[str]:
+        """What is decided is delivered, and the flow is free again. A line for each sink that is away: what it did not get comes
+        with the next start."""
+        try:
+            return [] if self.replaced else self.deliverer.finish()
+        finally:
+            self.release()
 
     def release(self) -> None:
         if self.last and self._lock and not self.replaced:

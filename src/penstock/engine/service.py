@@ -121,7 +121,7 @@ def _go(drivers: Sequence[Driver], order: Order, every: float, stop: threading.E
             loop.catch_up(tally.driver, stop, seen, order.max_rows, told)
         else:
             loop.drain(tally.driver, stop, seen, order.max_rows, told)
-        tally.driver.deliverer.settle()
+        _deliver_rest(tally.driver, stop, show)
         show.close(tally)
 
     if order.mode == "run":
@@ -132,6 +132,14 @@ def _go(drivers: Sequence[Driver], order: Order, every: float, stop: threading.E
         for tally in tallies:
             one(tally)
     return tallies
+
+
+def _deliver_rest(driver: Driver, stop: threading.Event, show: Show) -> None:
+    """Everything decided is delivered; when the run was interrupted, only as far as the sinks are there."""
+    if not stop.is_set():
+        driver.deliverer.settle()
+    for line in driver.deliverer.finish():
+        show.say(f"{driver.plan.flow}: {line}")
 
 
 def _worth_starting(runtime: Runtime, plans: Sequence[Plan], mode: str) -> None:

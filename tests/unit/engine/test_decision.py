@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from penstock.core.time import FOREVER, NEVER
 from penstock.engine.decision import Decision, Decisions, EngineMark, PartitionState, RunRef, SourceState, StagedRef
-from penstock.errors import Damaged, LostRace, PenstockError
+from penstock.errors import Damaged, LostRace, PenstockError, Replaced
 from penstock.storage.memory import MemoryStorage
 
 LIFE = "0123456789abcdef" * 2
@@ -92,7 +92,7 @@ def test_what_is_no_decision_is_refused(data: bytes) -> None:
 
 
 def test_whoever_comes_second_is_told_who_won() -> None:
-    storage = MemoryStorage()
+    storage = MemoryStorage({"incarnation": LIFE.encode()})
     Decisions(storage, "shop").publish(a_decision(generation=2))
     with pytest.raises(LostRace, match="another driver decided epoch 3 of flow shop") as lost:
         Decisions(storage, "shop").publish(a_decision(generation=1))
@@ -101,7 +101,7 @@ def test_whoever_comes_second_is_told_who_won() -> None:
 
 
 def test_the_newest_decision_counts_and_a_damaged_one_is_no_reason_to_take_an_older() -> None:
-    storage = MemoryStorage()
+    storage = MemoryStorage({"incarnation": LIFE.encode()})
     decisions = Decisions(storage, "shop")
     assert decisions.last() is None
     decisions.publish(a_decision(9))
@@ -115,7 +115,7 @@ def test_the_newest_decision_counts_and_a_damaged_one_is_no_reason_to_take_an_ol
 
 
 def test_every_start_has_its_own_generation_even_when_their_files_are_gone() -> None:
-    storage = MemoryStorage()
+    storage = MemoryStorage({"incarnation": LIFE.encode()})
     decisions = Decisions(storage, "shop")
     assert [decisions.generation({"pid": n}) for n in range(3)] == [1, 2, 3]
     assert decisions.owner() == {"pid": 2}
@@ -142,10 +142,17 @@ def test_a_damaged_incarnation_is_refused(content: bytes) -> None:
 
 
 def test_decisions_without_an_incarnation_are_refused() -> None:
-    decisions = Decisions(MemoryStorage(), "shop")
-    decisions.publish(a_decision())
+    storage = MemoryStorage({"epochs/000000000003": a_decision().encode()})
     with pytest.raises(PenstockError, match="no incarnation file"):
-        decisions.incarnation(LIFE)
+        Decisions(storage, "shop").incarnation(LIFE)
+
+
+@pytest.mark.parametrize("files", [{}, {"incarnation": b"f" * 32}, {"incarnation": LIFE.encode(), "removing/0001": b"{}"}])
+def test_a_flow_that_was_reset_or_dropped_takes_no_decision_of_an_earlier_life(files: dict[str, bytes]) -> None:
+    storage = MemoryStorage(files)
+    with pytest.raises(Replaced, match="flow shop was reset or dropped while this driver was away"):
+        Decisions(storage, "shop").publish(a_decision())
+    assert Decisions(storage, "shop").epochs() == []
 
 
 class Forgetful(MemoryStorage):
@@ -157,7 +164,7 @@ class Forgetful(MemoryStorage):
 
 
 def test_a_decision_of_our_own_that_is_said_to_be_there_already_is_ours() -> None:
-    decisions = Decisions(Forgetful(), "shop")
+    decisions = Decisions(Forgetful({"incarnation": LIFE.encode()}), "shop")
     decisions.publish(a_decision())
     assert decisions.last() == a_decision()
     with pytest.raises(LostRace, match="it is generation 2; this one is 3"):

@@ -62,7 +62,7 @@ class Memory:
 
 
 def kept(*epochs: int) -> Decisions:
-    decisions = Decisions(MemoryStorage(), "shop")
+    decisions = Decisions(MemoryStorage({"incarnation": LIFE.encode()}), "shop")
     for epoch in epochs:
         decisions.publish(decided(epoch))
     return decisions
@@ -215,7 +215,7 @@ def test_no_epoch_follows_one_that_failed(threaded: bool) -> None:
 
 def swept(keep: int, epochs: int, delivered: Callable[[int], int]) -> tuple[MemoryStorage, Decisions]:
     """Runs epochs that each have a staged file, a state file of their own and one that all share."""
-    storage = MemoryStorage()
+    storage = MemoryStorage({"incarnation": LIFE.encode()})
     decisions = Decisions(storage, "shop")
     sweeper = Sweeper(storage, decisions, keep)
     for epoch in range(epochs):
@@ -241,7 +241,8 @@ def test_nothing_goes_that_a_sink_does_not_have_yet() -> None:
 
 
 def test_files_of_attempts_that_were_never_decided_go_after_the_first_own_decision_only() -> None:
-    storage = MemoryStorage({"staged/0-out-lost.arrow": b"x", "state/sales/0-lost.arrow": b"x", "state/gone/0-lost.arrow": b"x"})
+    lost = ("staged/0-out-lost.arrow", "state/sales/0-lost.arrow", "state/gone/0-lost.arrow")
+    storage = MemoryStorage({"incarnation": LIFE.encode()} | dict.fromkeys(lost, b"x"))
     decisions = Decisions(storage, "shop")
     sweeper = Sweeper(storage, decisions)
     sweeper.load()
