@@ -19,7 +19,7 @@ from penstock.log.kafka import fetching, reading
 from penstock.log.kafka.log import KafkaLog
 from penstock.log.kafka.settings import KafkaSettings
 from penstock.log.kafka.transactions import KafkaTransactions
-from penstock.log.kafka.writing import FrameWriter
+from penstock.log.kafka.writing import _Signed
 from penstock.log.port import Sender, TopicSpec
 from penstock.log.producer import Producer
 from penstock.testing.kafka_broker import KafkaBroker
@@ -193,18 +193,7 @@ def test_without_the_look_a_lost_answer_would_double_rows(log: KafkaLog, monkeyp
     """The test above can fail: with the look taken out, rows are there twice."""
     topic = log.create(TopicSpec("orders", schema=SCHEMA))
     cut_once(monkeypatch, "after")
-    monkeypatch.setattr(FrameWriter, "_answers", lambda self, frames, sender, memory: [None] * len(frames))
-    from penstock.log.kafka import writing
-    from penstock.log.producers import Producers
-
-    class Empty(dict[int, Producers]):
-        def __missing__(self, key: int) -> Producers:
-            return Producers()
-
-        def clear(self) -> None:
-            return
-
-    monkeypatch.setattr(writing._MEMORIES, "get", lambda key, make: Empty())
+    monkeypatch.setattr(_Signed, "answers", lambda self: [None] * len(self.frames))
     topic.append(0, typed([1, 2]), sender=Sender("p", 0, 0))
     assert values(topic, "id") == [1, 2, 1, 2]
 
