@@ -34,6 +34,7 @@ class Lane:
     def __init__(self, target: Target, threaded: bool) -> None:
         self.target = target
         self.delivered = -1
+        self.closed = False
         self.failed: BaseException | None = None
         self.owed: deque[Delivery] = deque()
         self.pending: deque[tuple[int, Future[None]]] = deque()
@@ -102,6 +103,10 @@ class Lane:
         return f"{epochs} of {self.target.id} will be delivered by the next start: {self.failed.what}"
 
     def close(self) -> None:
+        """Closes the sink; it may have been closed already."""
+        if self.closed:
+            return
+        self.closed = True
         self.call(self.target.sink.close)
         if self.thread:
             self.thread.shutdown()
