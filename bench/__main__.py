@@ -6,7 +6,7 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 SCRIPTS = (
-    *("log", "log_places", "queues", "kafka", "windows", "kinds", "joins", "tables", "lookup"),
+    *("log", "log_places", "queues", "kafka", "windows", "kinds", "joins", "tables", "views", "lookup"),
     *("epochs", "state", "start", "cluster", "sizes"),
 )
 

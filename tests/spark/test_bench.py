@@ -25,6 +25,11 @@ def test_log(tmp_path: Path) -> None:
     assert text.endswith("<!-- /log -->\nafter\n")
 
 
+def test_views_with_checksums_and_without(tmp_path: Path) -> None:
+    text = ran("views", "--rows", "500", document=tmp_path / "out.md")
+    assert "| read all rows" in text
+
+
 @pytest.mark.long
 def test_places_in_a_log_and_its_cleaning(tmp_path: Path) -> None:
     text = ran("log_places", document=tmp_path / "out.md")

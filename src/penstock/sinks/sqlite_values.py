@@ -54,23 +54,53 @@ def to_sqlite(column: pa.Array, key: bool = False) -> list[Value]:
     return values
 
 
-def from_sqlite(values: Sequence[Value], t: pa.DataType, key: bool = False) -> pa.Array:
+def stored(column: pa.Array, values: Sequence[Value], key: bool = False) -> pa.Array:
+    """What SQLite holds of a column, as numbers, text or bytes; values: what `to_sqlite` made of it."""
+    if pa.types.is_nested(column.type):
+        return as_stored(values, column.type, key)
+    if pa.types.is_date32(column.type) or pa.types.is_boolean(column.type):
+        column = column.cast(pa.int32())
+    return column if pa.types.is_decimal(column.type) else column.cast(_kind(column.type))
+
+
+def as_stored(values: Sequence[Value], t: pa.DataType, key: bool = False) -> pa.Array:
+    """The same of values that SQLite gave back."""
+    kind, nothing = _kind(t), _no_value(t)
+    if not pa.types.is_integer(kind) and not pa.types.is_floating(kind):
+        if key and nothing in values:
+            values = [None if v == nothing else v for v in values]
+        array = pa.array(values, kind)
+        return array.cast(t) if pa.types.is_decimal(t) else array
+    try:
+        return pa.array(values, kind)
+    except (TypeError, pa.ArrowException):  # is it one of the two that are no numbers?
+        nan = NAN if pa.types.is_floating(kind) else None
+        told = (None if key and v == nothing else math.nan if v is not None and v == nan else v for v in values)
+        return pa.array(list(told), kind)
+
+
+def from_stored(array: pa.Array, t: pa.DataType) -> pa.Array:
     """The column that `to_sqlite` was given."""
-    if key:
-        nothing = _no_value(t)
-        values = [None if v == nothing else v for v in values]
-    if pa.types.is_floating(t):
-        return pa.array([math.nan if v == NAN else v for v in values], t)
-    if pa.types.is_boolean(t):
-        return pa.array([None if v is None else bool(v) for v in values], t)
-    if pa.types.is_temporal(t):
-        return pa.array(values, pa.int32() if pa.types.is_date32(t) else pa.int64()).cast(t)
-    if pa.types.is_decimal(t):
-        return pa.array([None if v is None else decimal.Decimal(v) for v in values], t)
     if pa.types.is_nested(t):
         arrow = _arrow(t)
-        return pa.array([None if v is None else arrow(json.loads(v)) for v in values], t)
-    return pa.array(values, t)
+        return pa.array([None if v is None else arrow(json.loads(v)) for v in array.to_pylist()], t)
+    if pa.types.is_date32(t):
+        array = array.cast(pa.int32())
+    return array if array.type == t else array.cast(t)
+
+
+def from_sqlite(values: Sequence[Value], t: pa.DataType, key: bool = False) -> pa.Array:
+    """The column that `to_sqlite` was given."""
+    return from_stored(as_stored(values, t, key), t)
+
+
+def _kind(t: pa.DataType) -> pa.DataType:
+    """How a column is told apart from another: numbers, text or bytes."""
+    if pa.types.is_floating(t):
+        return pa.float64()
+    if pa.types.is_boolean(t) or pa.types.is_integer(t) or pa.types.is_temporal(t):
+        return pa.int64()
+    return pa.binary() if pa.types.is_binary(t) else pa.string()
 
 
 def _no_value(t: pa.DataType) -> str | bytes:

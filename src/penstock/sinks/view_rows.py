@@ -9,9 +9,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.core.change import OP, POSITION, Op
-from penstock.sinks.sqlite_values import Value, to_sqlite
+from penstock.sinks.sqlite_values import Value, stored, to_sqlite
 from penstock.sinks.staged import whole
-from penstock.sinks.view_checks import Sum, Sums, row_checks
+from penstock.sinks.view_checks import Checks, Sum, Sums, row_checks
 from penstock.sinks.view_tables import LIVE, NUMBER, SINCE, Layout, summed
 
 _SLICE = 100_000  # rows that are Python values at one time
@@ -65,8 +65,8 @@ class ViewRows:
         connection.execute("SAVEPOINT all_new")
         try:
             for columns, checks in self._values(rows, epoch):
-                total += sum(checks)
-                lines = zip(*columns, checks, itertools.repeat(epoch), strict=False)
+                total += int(checks.sum())
+                lines = zip(*columns, checks.tolist(), itertools.repeat(epoch), strict=False)
                 connection.executemany(self._layout.insert_current(), lines)
         except sqlite3.IntegrityError:
             connection.execute("ROLLBACK TO all_new")
@@ -80,7 +80,7 @@ class ViewRows:
         alive, number = iter(live), itertools.count()
         for columns, checks in self._values(rows, epoch):
             # zip asks the columns first, so that their end takes nothing from the other two
-            connection.executemany(self._layout.insert_incoming(), zip(*columns, checks, alive, number, strict=False))
+            connection.executemany(self._layout.insert_incoming(), zip(*columns, checks.tolist(), alive, number, strict=False))
         last = connection.execute(f"SELECT coalesce(max({NUMBER}), 0) FROM history").fetchone()[0]
         for statement in self._layout.merge():
             connection.execute(statement, {"epoch": epoch})
@@ -94,10 +94,12 @@ class ViewRows:
         went = found("history", "0", f"{NUMBER} > {last} AND {SINCE} < {epoch}")
         return Sums(before.current.plus(came).minus(went), before.history.plus(history))
 
-    def _values(self, rows: pa.Table, epoch: int) -> Iterator[tuple[list[list[Value]], list[int]]]:
+    def _values(self, rows: pa.Table, epoch: int) -> Iterator[tuple[list[list[Value]], Checks]]:
         """The columns, and the checksum of each row."""
-        names = self._layout.names
         for start in range(0, rows.num_rows, _SLICE):
-            part = rows.slice(start, _SLICE)
-            columns = [to_sqlite(whole(part[name]), name in self._layout.clustered) for name in names]
-            yield columns, row_checks(self._layout, dict(zip(names, columns, strict=True)), [epoch] * part.num_rows)
+            part, columns, held = rows.slice(start, _SLICE), [], {}
+            for name in self._layout.names:
+                column, key = whole(part[name]), name in self._layout.clustered
+                columns.append(to_sqlite(column, key))
+                held[name] = stored(column, columns[-1], key)
+            yield columns, row_checks(self._layout, held, pa.repeat(pa.scalar(epoch, pa.int64()), part.num_rows))

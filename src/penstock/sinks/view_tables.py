@@ -66,10 +66,6 @@ class Layout:
         """The columns that a checksum is over. The schema's come last: it grows at its end."""
         return [*self.order, *self.schema.names]
 
-    @cached_property
-    def doubles(self) -> frozenset[str]:
-        return frozenset(f.name for f in self.schema if pa.types.is_floating(f.type))
-
     def create(self) -> list[str]:
         columns, key = self._columns(), listed(self.clustered)
         return [

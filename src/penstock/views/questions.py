@@ -1,8 +1,8 @@
 """Questions about the versions of a view's rows, as SQL over its `current` and `history` tables.
 
 A version is known from epoch `__since` on. Known at epoch E: what `current` held when E was done. As of event time T: per key the
-version with the greatest time up to T, among those known. Every answer has the columns of a whole version (`answered`), so that
-its checksum can be verified.
+version with the greatest time up to T, among those known. An answer has the columns of whole versions (`answered`), so that
+their checksums can be verified.
 """
 
 from dataclasses import dataclass
@@ -20,22 +20,29 @@ class Question:
     as_of: int | None = None  # event time, microseconds
     known_at: int | None = None  # epoch
 
+    @property
+    def about_the_past(self) -> bool:
+        return self != Question()
 
-def answered(layout: Layout) -> list[str]:
-    """The columns of every answer."""
-    return [*layout.names, SINCE, UNTIL, DELETED, CRC]
+
+def answered(layout: Layout, past: bool = True) -> list[str]:
+    """The columns of an answer. past: whether it has versions of `history`, which have an end; else, and where there is nothing to
+    verify, only what is asked for is read."""
+    if past:
+        return [*layout.names, SINCE, UNTIL, DELETED, *([CRC] if layout.checks else [])]
+    return [*layout.names, SINCE, CRC] if layout.checks else layout.schema.names
 
 
 def _current(layout: Layout) -> str:
-    return f"{listed(layout.names)}, {SINCE}, NULL AS {UNTIL}, 0 AS {DELETED}, {_crc(layout)}"
+    return f"{listed(layout.names)}, {SINCE}, NULL AS {UNTIL}, 0 AS {DELETED}" + _crc(layout)
 
 
 def _past(layout: Layout) -> str:
-    return f"{listed(layout.names)}, {SINCE}, {UNTIL}, {DELETED}, {_crc(layout)}"
+    return f"{listed(layout.names)}, {SINCE}, {UNTIL}, {DELETED}" + _crc(layout)
 
 
 def _crc(layout: Layout) -> str:
-    return CRC if layout.checks else f"NULL AS {CRC}"
+    return f", {CRC}" if layout.checks else ""
 
 
 def select_rows(layout: Layout, question: Question, where: tuple[str, ...] = (), limit: bool = False) -> str:
@@ -43,7 +50,7 @@ def select_rows(layout: Layout, question: Question, where: tuple[str, ...] = (),
     conditions = " AND ".join(f"{quoted(name)} IS :w{i}" for i, name in enumerate(where)) or "1"
     order = layout.clustered if layout.key else layout.order
     return (
-        f"SELECT {listed(answered(layout))} FROM ({_chosen(layout, question)}) WHERE {conditions} "
+        f"SELECT {listed(answered(layout, question.about_the_past))} FROM ({_chosen(layout, question)}) WHERE {conditions} "
         f"ORDER BY {listed(order)}{' LIMIT :limit' if limit else ''}"
     )
 
@@ -78,7 +85,7 @@ def versions(layout: Layout, condition: str) -> str:
 
 def select_one(layout: Layout) -> str:
     """The current version of one key; parameters :w0 … in the order of the clustered key."""
-    return f"SELECT {_current(layout)} FROM current WHERE {_key(layout)}"
+    return f"SELECT {listed(answered(layout, past=False))} FROM current WHERE {_key(layout)}"
 
 
 def select_history(layout: Layout) -> str:
@@ -92,7 +99,8 @@ def _key(layout: Layout) -> str:
 
 def select_new(layout: Layout) -> str:
     """Rows that became current after epoch :epoch."""
-    return f"SELECT {_current(layout)} FROM current WHERE {SINCE} > :epoch ORDER BY {SINCE}, {listed(layout.clustered)}"
+    names = listed(answered(layout, past=False))
+    return f"SELECT {names} FROM current WHERE {SINCE} > :epoch ORDER BY {SINCE}, {listed(layout.clustered)}"
 
 
 def select_gone(layout: Layout) -> str:
@@ -106,4 +114,4 @@ def select_gone(layout: Layout) -> str:
 
 def select_table(layout: Layout, table: str) -> str:
     """Every version in `current`, or in `history`."""
-    return f"SELECT {_current(layout) if table == 'current' else _past(layout)} FROM {table}"
+    return f"SELECT {listed(answered(layout, table == 'history'))} FROM {table}"

@@ -4,16 +4,17 @@ import sqlite3
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-import orjson
+import pyarrow as pa
 
 from penstock.sinks import view_file
-from penstock.sinks.sqlite_values import Value
-from penstock.sinks.view_checks import Sum, Sums, ends, line_check, row_checks
+from penstock.sinks.sqlite_values import Value, as_stored
+from penstock.sinks.view_checks import Sum, Sums, line_check, row_checks, with_ends
 from penstock.sinks.view_tables import CRC, DELETED, LOW, NUMBER, SINCE, UNTIL, Layout, summed
 from penstock.views.questions import answered, select_table
 
-Columns = Mapping[str, tuple[Value, ...]]
-_AT_ONCE = 10_000
+Columns = Mapping[str, pa.Array]  # as SQLite holds them
+AT_ONCE = 2_000  # rows: so many stay in the processor's cache while they become columns
+_NONE = -1  # no checksum: they are positive
 
 
 class Soundness(NamedTuple):
@@ -23,24 +24,30 @@ class Soundness(NamedTuple):
     bare: int  # versions without a checksum
 
 
-def columns_of(layout: Layout, rows: Sequence[tuple[Value, ...]]) -> Columns:
-    names = answered(layout)
-    return dict(zip(names, zip(*rows, strict=True) if rows else [()] * len(names), strict=True))
-
-
-def verify(layout: Layout, columns: Columns, bare: bool) -> None:
-    """sqlite3.DatabaseError where a version is not what was written. bare: whether there may be versions without a checksum."""
+def columns_of(layout: Layout, names: Sequence[str], rows: Sequence[tuple[Value, ...]]) -> Columns:
+    """An answer, column by column; sqlite3.DatabaseError where values are of another kind than was written."""
+    types = {f.name: f.type for f in layout.fields}
     try:
-        own = row_checks(layout, columns, columns[SINCE])
-        if tuple(own) == columns[CRC] and not any(columns[DELETED]) and columns[UNTIL].count(None) == len(own):
-            return
-        right = [low + (high << 32) for low, high in zip(own, ends(columns[UNTIL], columns[DELETED]), strict=True)]
-    except (TypeError, ValueError, OverflowError, orjson.JSONEncodeError) as error:
+        parts = zip(names, zip(*rows, strict=True), strict=True)
+        return {name: as_stored(values, types.get(name, pa.int64()), name in layout.key) for name, values in parts}
+    except (ArithmeticError, TypeError, ValueError, pa.ArrowException) as error:
         raise sqlite3.DatabaseError(f"values of another kind than were written: {error}") from error
-    for i, (found, wanted) in enumerate(zip(columns[CRC], right, strict=True)):
-        if found != wanted and not (bare and found is None):
-            key = ", ".join(f"{name} {columns[name][i]!r:.60}" for name in layout.clustered)
-            raise sqlite3.DatabaseError(f"the checksum of its row {key} does not match")
+
+
+def verify(layout: Layout, columns: Columns, bare: bool) -> Sum:
+    """What the versions add up to; sqlite3.DatabaseError where one is not what was written. bare: whether there may be versions
+    without a checksum."""
+    right, found = row_checks(layout, columns, columns[SINCE]), columns[CRC].fill_null(_NONE).to_numpy()
+    if UNTIL in columns:
+        right = with_ends(right, columns[UNTIL], columns[DELETED])
+    wrong = found != right
+    if bare:
+        wrong &= found != _NONE
+    if wrong.any():
+        first = int(wrong.argmax())
+        key = ", ".join(f"{name} {columns[name][first].as_py()!r:.60}" for name in layout.clustered)
+        raise sqlite3.DatabaseError(f"the checksum of its row {key} does not match")
+    return Sum(len(found), int((found & LOW)[found != _NONE].sum()), columns[CRC].null_count)
 
 
 def compare(found: Sum, told: Sum, table: str) -> None:
@@ -48,13 +55,6 @@ def compare(found: Sum, told: Sum, table: str) -> None:
         raise sqlite3.DatabaseError(
             f"{table} has {found.rows} versions with checksums that add up to {found.total}, not {told.rows} with {told.total}"
         )
-
-
-def sum_of(columns: Columns) -> Sum:
-    """Of all rows of `current`."""
-    checks = columns[CRC]
-    bare = checks.count(None)
-    return Sum(len(checks), sum(check & LOW for check in checks if check is not None) if bare else sum(checks), bare)
 
 
 def verify_all(connection: sqlite3.Connection, layout: Layout, sums: Sums) -> Soundness:
@@ -65,8 +65,9 @@ def verify_all(connection: sqlite3.Connection, layout: Layout, sums: Sums) -> So
     for table, number, told in (("current", "0", sums.current), ("history", NUMBER, sums.history)):
         compare(Sum(*connection.execute(summed(table, number)).fetchone()), told, table)
         reading = connection.execute(select_table(layout, table))
-        while rows := reading.fetchmany(_AT_ONCE):
-            verify(layout, columns_of(layout, rows), told.bare > 0)
+        names = answered(layout, table == "history")
+        while rows := reading.fetchmany(AT_ONCE):
+            verify(layout, columns_of(layout, names, rows), told.bare > 0)
         bare += told.bare
     return Soundness(sums.current.rows + sums.history.rows - bare, bare)
 

@@ -19,12 +19,12 @@ from penstock.core.time import NEVER, duration, instant, micros, text
 from penstock.errors import BadInput, DamagedView, NotFound, NotYet
 from penstock.log.conversion import Misfit, converter, misfit_text
 from penstock.sinks import view_file
-from penstock.sinks.sqlite_values import Value, from_sqlite, to_sqlite
-from penstock.sinks.view_checks import Sums
+from penstock.sinks.sqlite_values import Value, from_stored, to_sqlite
+from penstock.sinks.view_checks import Sum, Sums
 from penstock.sinks.view_tables import CRC, DELETED, SINCE, UNTIL, Layout
 from penstock.views.directory import view_path
-from penstock.views.questions import Question, select_gone, select_history, select_new, select_one, select_rows
-from penstock.views.soundness import Columns, Soundness, columns_of, compare, sum_of, verify, verify_all
+from penstock.views.questions import Question, answered, select_gone, select_history, select_new, select_one, select_rows
+from penstock.views.soundness import AT_ONCE, Columns, Soundness, columns_of, compare, verify, verify_all
 
 Time = str | datetime | int  # an int is microseconds since 1970
 _POLL = 0.02
@@ -130,20 +130,20 @@ class View:
             parameters = {f"w{i}": self._bound(name, value) for i, (name, value) in enumerate(given.items())}
             parameters |= {"as_of": question.as_of, "epoch": question.known_at, "limit": limit}
             statement = select_rows(self._layout, question, tuple(given), limit is not None)
-            found = self._verified(self._ask(statement, parameters))
-            if given or limit is not None or question != Question():
+            found, held = self._answer(statement, parameters, past=question.about_the_past)
+            if given or limit is not None or question.about_the_past:
                 self._nothing_hidden()
             elif sums := self._sums():
                 with view_file.refused(self._path, self.name):
-                    compare(sum_of(found), sums.current, "current")
-            return self._table(found)
+                    compare(held, sums.current, "current")
+            return found
 
     def get(self, *key: Any) -> dict[str, Any] | None:
         """The row with these key values, in the order of the view's key; None if there is none. Where rows are named by their
         position, the key is a Position."""
         with self._one_epoch():
-            found = self._verified(self._ask(select_one(self._layout), self._key(key)))
-            rows = python_rows(self._table(found), f"view {self.name}")
+            found, _ = self._answer(select_one(self._layout), self._key(key))
+            rows = python_rows(found, f"view {self.name}")
             if not rows:
                 self._nothing_hidden()
             return rows[0] if rows else None
@@ -151,17 +151,19 @@ class View:
     def history(self, *key: Any) -> pa.Table:
         """Every version of one key, oldest first, with __t (event time), __since and __until (epochs; null: still current) and
         __deleted."""
-        with self._one_epoch():
-            found = self._verified(self._ask(select_history(self._layout), self._key(key)))
-            self._nothing_hidden()
         facts = {TIME: TIMESTAMP, SINCE: pa.int64(), UNTIL: pa.int64(), DELETED: pa.bool_()}
-        return self._table(found, [pa.field(name, t) for name, t in facts.items()])
+        more = [pa.field(name, t) for name, t in facts.items()]
+        with self._one_epoch():
+            found, _ = self._answer(select_history(self._layout), self._key(key), past=True, more=more)
+            self._nothing_hidden()
+        return found
 
     def changes(self, since: int) -> Changes:
         """What became different after epoch `since`; versions in between are left out."""
         with self._one_epoch():
             layout, epoch = self._layout, self.epoch
-            new, gone = (self._table(self._verified(self._ask(q(layout), {"epoch": since}))) for q in (select_new, select_gone))
+            new, _ = self._answer(select_new(layout), {"epoch": since})
+            gone, _ = self._answer(select_gone(layout), {"epoch": since}, past=True)
             self._nothing_hidden()
             return Changes(epoch, new, gone)
 
@@ -262,14 +264,28 @@ class View:
         with view_file.refused(self._path, self.name):
             return view_file.last_marker(self._connection, self._checks)[1]
 
-    def _verified(self, rows: list[tuple[Value, ...]]) -> Columns:
-        """The columns of an answer; DamagedView where one of its rows is not what was written."""
-        columns = columns_of(self._layout, rows)
-        if self._checks:
-            with view_file.refused(self._path, self.name):
-                sums = self._sums() if None in columns[CRC] else None
-                verify(self._layout, columns, bool(sums and (sums.current.bare or sums.history.bare)))
-        return columns
+    def _answer(
+        self, statement: str, parameters: Mapping[str, Value], past: bool = False, more: Sequence[pa.Field] = ()
+    ) -> tuple[pa.Table, Sum]:
+        """The rows, and what their checksums add up to; DamagedView where one is not what was written. past: whether there may be
+        rows of history; more: columns that are wanted beside the schema's."""
+        layout = self._layout
+        names, fields = answered(layout, past), [*layout.schema, *more]
+        tables, held = list[pa.Table](), Sum()
+        with view_file.refused(self._path, self.name):
+            reading = self._connection.execute(statement, parameters)
+            while rows := reading.fetchmany(AT_ONCE):
+                columns = columns_of(layout, names, rows)
+                if self._checks:
+                    held = held.plus(verify(layout, columns, bool(columns[CRC].null_count) and self._has_bare()))
+                tables.append(self._table(columns, fields))
+        if len(tables) == 1:
+            return tables[0], held
+        return pa.concat_tables(tables or [pa.schema(fields).empty_table()]).combine_chunks(), held
+
+    def _has_bare(self) -> bool:
+        sums = self._sums()
+        return bool(sums and (sums.current.bare or sums.history.bare))
 
     def _nothing_hidden(self) -> None:
         """An answer is also wrong by what is not in it: damage may have moved a row out of its sight. Small views are read whole
@@ -283,12 +299,9 @@ class View:
                 verify_all(self._connection, self._layout, sums)
             self._sound = now
 
-    def _table(self, columns: Columns, more: Sequence[pa.Field] = ()) -> pa.Table:
-        meta = self.meta
-        fields = [*meta.schema, *more]
+    def _table(self, columns: Columns, fields: Sequence[pa.Field]) -> pa.Table:
         try:
-            arrays = [from_sqlite(columns[f.name], f.type, f.name in meta.key) for f in fields]
-            return pa.table(arrays, schema=pa.schema(fields))
+            return pa.table([from_stored(columns[f.name], f.type) for f in fields], schema=pa.schema(fields))
         except (ArithmeticError, TypeError, ValueError, pa.ArrowException) as error:
             raise self._damaged(f"values of another kind than were written: {error}") from error
 
