@@ -1,5 +1,6 @@
-"""Whether the JVM of this process still runs."""
+"""Whether the JVM of this process still runs, and how it ended."""
 
+import signal
 import subprocess
 import sys
 
@@ -13,3 +14,10 @@ def ended(patience: float = 0.0) -> int | None:
         return None if process is None else int(process.wait(patience))
     except subprocess.TimeoutExpired:
         return None
+
+
+def how_it_ended(code: int) -> str:
+    """As in: the JVM ended with code 1, the JVM was killed by SIGKILL."""
+    if code >= 0:
+        return f"ended with code {code}"
+    return f"was killed by {signal.Signals(-code).name if -code in set(signal.Signals) else f'signal {-code}'}"

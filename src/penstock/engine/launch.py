@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from penstock.engine.java import Java
+from penstock.engine.jvm import how_it_ended
 from penstock.errors import EngineError
 
 PATIENCE = 90.0  # seconds a JVM may take to answer, on a machine that is busy with other things
@@ -125,7 +126,7 @@ def connected(process: "subprocess.Popen[bytes]", directory: Path) -> Jvm:
     deadline = time.monotonic() + PATIENCE
     while not told.exists():
         if process.poll() is not None:
-            raise EngineError(f"the JVM ended with code {process.returncode} before it answered")
+            raise EngineError(f"the JVM {how_it_ended(process.returncode)} before it answered")
         if time.monotonic() > deadline:
             process.kill()
             raise EngineError(f"the JVM did not answer within {PATIENCE:.0f} seconds")

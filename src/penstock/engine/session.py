@@ -15,6 +15,7 @@ from penstock.engine import archive, launch
 from penstock.engine.cluster import AUTHENTICATE, answering, is_local, with_secret
 from penstock.engine.executors import PACK, settings_of, ship
 from penstock.engine.java import Java, find_java
+from penstock.engine.jvm import ended, how_it_ended
 from penstock.engine.limits import check_open_files
 from penstock.engine.meaning import pin, refuse_other_meaning
 from penstock.engine.scratch import remove_scratch, scratch
@@ -28,6 +29,11 @@ if TYPE_CHECKING:
 Progress = Callable[[str], None]
 NOTHING: Mapping[str, str] = {}
 _EXIT_PATIENCE = 10.0
+_LAST_WORDS = 1.0  # seconds in which a JVM whose connections broke has ended
+_LOST = (
+    "what it said is the cause; if it was killed or found no memory, ask for less (spark.driver.memory=1g) or end other programs; "
+    "--verbose shows all it says"
+)
 
 
 def start_session(
@@ -47,11 +53,12 @@ def start_session(
     if pinned:
         refuse_other_meaning(conf)
     wanted = _started(app, master, conf, buckets, on_progress)
-    _quieten()
-    session = _session(wanted)
-    if pinned:
-        pin(session)
-    return session
+    with _while_starting():
+        _quieten()
+        session = _session(wanted)
+        if pinned:
+            pin(session)
+        return session
 
 
 def start_context(
@@ -133,8 +140,32 @@ def _open_context(wanted: Mapping[str, str], gateway: Any) -> None:
         with _own_interrupt():
             SparkContext(conf=_spark_conf(wanted), gateway=gateway)
     except Exception as error:
+        code = ended(_LAST_WORDS)
         what = f"Spark did not start on {wanted['spark.master']}"
-        raise EngineError(what, _first_line(error), *_log_tail(), hint="--verbose says more") from error
+        if code is None:
+            raise EngineError(what, _first_line(error), *_log_tail(), hint="--verbose says more") from error
+        raise EngineError(f"{what}: the JVM {how_it_ended(code)}", *_log_tail(), hint=_LOST) from error
+
+
+@contextmanager
+def _while_starting(process: "subprocess.Popen[bytes] | None" = None) -> Iterator[None]:
+    """A JVM that ends meanwhile is an error of its own, with the last it said; process: the JVM, if it is not Spark's yet."""
+    try:
+        yield
+    except PenstockError:
+        raise
+    except Exception as error:
+        code = _code(process) if process else ended(_LAST_WORDS)
+        if code is None:
+            raise
+        raise EngineError(f"the JVM {how_it_ended(code)} while it was being started", *_log_tail(), hint=_LOST) from error
+
+
+def _code(process: "subprocess.Popen[bytes]") -> int | None:
+    try:
+        return process.wait(_LAST_WORDS)
+    except subprocess.TimeoutExpired:
+        return None
 
 
 @contextmanager
@@ -155,7 +186,7 @@ def _spark_conf(wanted: Mapping[str, str]) -> Any:
 
 
 def _first_line(error: Exception) -> str:
-    return str(getattr(error, "java_exception", error)).splitlines()[0]
+    return next(iter(str(getattr(error, "java_exception", error)).splitlines()), type(error).__name__)
 
 
 def _quieten() -> None:
@@ -183,7 +214,7 @@ def _open_jvm(java: Java, wanted: Mapping[str, str], on_progress: Progress) -> A
         try:
             return _own(java, wanted, _archive_options(java))
         except (PenstockError, OSError, ValueError, subprocess.SubprocessError) as error:
-            reason = f"our own launch failed: {error}"
+            reason = f"our own launch failed: {_first_line(error)}"
     on_progress(f"starting the JVM PySpark's way ({reason})")
     return _plain(wanted)
 
@@ -193,7 +224,8 @@ def _own(java: Java, wanted: Mapping[str, str], options: Sequence[str]) -> Any:
         process = launch.start(launch.command(java, for_command_line(wanted), options), scratch(), log)
     for module in ("pyspark", "pyarrow", "polars"):  # useful while the JVM starts
         import_module(module)
-    return launch.connected(process, scratch()).connect()
+    with _while_starting(process):
+        return launch.connected(process, scratch()).connect()
 
 
 def _plain(wanted: Mapping[str, str]) -> Any:
@@ -203,7 +235,7 @@ def _plain(wanted: Mapping[str, str]) -> Any:
         try:
             return launch_gateway(_spark_conf(for_command_line(wanted)), popen_kwargs={"stdout": log, "stderr": log})
         except Exception as error:
-            raise EngineError("the JVM did not start", _first_line(error), *_log_tail(), hint="--verbose says more") from error
+            raise EngineError("the JVM did not start", _first_line(error), *_log_tail(), hint=_LOST) from error
 
 
 def _log() -> IO[bytes]:
