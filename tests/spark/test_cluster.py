@@ -7,6 +7,7 @@ import runpy
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -173,6 +174,33 @@ def test_the_shop_of_the_demo_gives_on_kafka_and_a_cluster_what_it_gives_in_one_
         found.append(example["results"](capsys))
     example["check"](found[0])
     assert found[0] == found[1]
+
+
+RUNS_A_TASK = """
+import sys
+from penstock.engine.session import start_context
+context = start_context("maps", sys.argv[1], dict(part.split("=", 1) for part in sys.argv[2:]))
+print(context.parallelize(range(100), 4).repartition(2).sum(), flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.long
+def test_no_jvm_of_a_cluster_leaves_anything_in_the_temporary_directory_that_all_share(cluster: SparkCluster) -> None:
+    """Native libraries that a JVM has unpacked are mapped into it; one that is killed leaves them where they are."""
+    given = [f"{name}={value}" for name, value in cluster.settings().items()] + [f"spark.pyspark.python={sys.executable}"]
+    command = [sys.executable, "-c", RUNS_A_TASK, cluster.url, *given]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as driver:
+        assert driver.stdin
+        assert driver.stdout
+        assert driver.stdout.readline() == "4950\n"
+        family = psutil.Process(driver.pid).children() + cluster.jvms()
+        mapped = {m.path for jvm in family if "java" in jvm.name() for m in jvm.memory_maps()}
+        driver.stdin.close()
+    shared = Path(tempfile.gettempdir())
+    ours = [path for path in mapped if Path(path).is_relative_to(shared) and not Path(path).is_relative_to(cluster.place)]
+    assert [path for path in mapped if path.startswith(str(cluster.place)) and "commons-crypto" in path]
+    assert all(Path(path).relative_to(shared).parts[0].startswith("penstock-") for path in ours), ours
 
 
 @pytest.mark.long

@@ -15,7 +15,7 @@ from penstock.engine.scratch import written_by_others
 # One thread per Python worker: Spark already runs as many workers as there are cores.
 ONE_THREAD = dict.fromkeys(("POLARS_MAX_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "ARROW_IO_THREADS"), "1")
 # A path for a Unix socket has about a hundred bytes; Spark adds 43 to the directory.
-_LONGEST_SOCKET_DIRECTORY = 60
+LONGEST_SOCKET_DIRECTORY = 60
 # What Spark itself hides where it prints its settings.
 _SECRET = re.compile(r"secret|password|token|access[.]?key", re.IGNORECASE)
 
@@ -52,7 +52,7 @@ def settings(app: str, master: str, given: Mapping[str, str], buckets: int, dire
     if not is_local(master):
         ours["spark.speculation"] = "false"  # a second attempt is harmless, but an epoch that used both is thrown away
     ours |= protection(master, given)
-    if len(str(directory)) <= _LONGEST_SOCKET_DIRECTORY:
+    if len(str(directory)) <= LONGEST_SOCKET_DIRECTORY:
         # About 30 ms less per Python stage than TCP on loopback.
         ours |= {"spark.python.unix.domain.socket.enabled": "true"}
         ours |= {"spark.python.unix.domain.socket.dir": str(directory)} if is_local(master) else {}

@@ -77,7 +77,9 @@ class KafkaBroker(Server):
         self.start_as(_prepared())
 
     def start_as(self, program: list[str]) -> None:
-        command = [str(find_java().path), *LIGHT, *program, str(self.place / "server.properties")]
+        # A broker that is killed leaves the native libraries it unpacked: not in the temporary directory that all share.
+        place = [f"-Djava.io.tmpdir={self.place}", "-XX:+PerfDisableSharedMem"]
+        command = [str(find_java().path), *LIGHT, *place, *program, str(self.place / "server.properties")]
 
         def begin(first: bool) -> "subprocess.Popen[bytes]":
             self._lay_out(first)

@@ -25,6 +25,7 @@ import psutil
 
 from penstock.engine.java import find_java
 from penstock.engine.launch import spark_home
+from penstock.engine.settings import LONGEST_SOCKET_DIRECTORY
 from penstock.errors import NoJava
 from penstock.testing.jars import NotToBeHad
 from penstock.testing.processes import Started, free_ports
@@ -94,6 +95,8 @@ class SparkCluster(Started):
             "spark.executor.extraJavaOptions": LIGHT,
             "spark.driver.extraJavaOptions": LIGHT,
             "spark.driver.memory": "512m",
+            # Executors put their Python workers' sockets into their temporary directory, and a socket's path must be short.
+            "spark.python.unix.domain.socket.enabled": str(len(str(self._temporary)) <= LONGEST_SOCKET_DIRECTORY).lower(),
         }
 
     def start(self) -> None:
@@ -130,6 +133,7 @@ class SparkCluster(Started):
             self._master.kill()
             self._master.wait()
             self._master = None
+        shutil.rmtree(self._temporary, ignore_errors=True)
 
     def alive(self) -> int | None:
         """How many workers the master knows; None if it does not answer."""
@@ -140,9 +144,19 @@ class SparkCluster(Started):
         except (urllib.error.URLError, OSError, ValueError):
             return None
 
+    @property
+    def _temporary(self) -> Path:
+        return self.place.absolute() / "tmp"
+
+    def jvms(self) -> list[psutil.Process]:
+        """Master, workers and executors."""
+        daemons = [worker.process.pid for worker in self.workers] + ([self._master.pid] if self._master else [])
+        return [psutil.Process(pid) for pid in daemons] + [executor for worker in self.workers for executor in worker.executors()]
+
     def _lay_out(self) -> None:
         conf = self.place / "conf"
         conf.mkdir(parents=True, exist_ok=True)
+        self._temporary.mkdir(exist_ok=True)
         secret = secrets.token_hex(32)
         _write_private(self.secret_file, secret)
         settings = {"spark.authenticate": "true", "spark.authenticate.secret": secret, "spark.network.crypto.enabled": "true"}
@@ -166,6 +180,8 @@ class SparkCluster(Started):
             "SPARK_LOCAL_DIRS": str(self.place),
             "SPARK_DAEMON_MEMORY": "256m",
             "SPARK_DAEMON_JAVA_OPTS": LIGHT,
+            # Of every JVM here, executors too, whatever options they are given: native libraries they unpack, and what they leave.
+            "JAVA_TOOL_OPTIONS": f'"-Djava.io.tmpdir={self._temporary}" -XX:+PerfDisableSharedMem',
             "PYSPARK_PYTHON": self.python,
         }
         command = [str(home / "bin" / "spark-class"), f"org.apache.spark.deploy.{name}", "--host", "127.0.0.1", *options]
