@@ -39,17 +39,18 @@ def late_rows(counts: Mapping[str, int]) -> int:
     return counts.get("late rows", 0) if "windows" in counts else counts.get("diverted", 0) + counts.get("ignored", 0)
 
 
-def late_text(fates: Mapping[str, Mapping[str, int]], before: Mapping[str, Mapping[str, int]]) -> str:
+def late_text(fates: Mapping[str, Mapping[str, int]], before: Mapping[str, Mapping[str, int]], flow: str) -> str:
     """How many rows came late since before, whatever number of windows refused each. Several steps may judge the same rows, and
     the books do not say which: then each step is named."""
     found = {step: late_rows(counts) - late_rows(before.get(step, {})) for step, counts in fates.items()}
     steps = sorted(((rows, step) for step, rows in found.items() if rows), key=lambda pair: (-pair[0], pair[1]))
     if not steps:
         return "0 rows late"
+    where = f" (penstock fates {flow})"
     if len(steps) == 1:
-        return f"{steps[0][0]:,} row{'' if steps[0][0] == 1 else 's'} late (penstock fates)"
+        return f"{steps[0][0]:,} row{'' if steps[0][0] == 1 else 's'} late{where}"
     more = f" and {len(steps) - _STEPS_TOLD} more steps" if len(steps) > _STEPS_TOLD else ""
-    return f"rows late: {', '.join(f'{rows:,} at {step}' for rows, step in steps[:_STEPS_TOLD])}{more} (penstock fates)"
+    return f"rows late: {', '.join(f'{rows:,} at {step}' for rows, step in steps[:_STEPS_TOLD])}{more}{where}"
 
 
 def windows_open(plan: Plan, decision: Decision) -> tuple[int, int]:
@@ -97,14 +98,14 @@ class Tally:
         )
 
     def closing(self) -> str:
-        """`read 60,001 rows · 3 rows late (penstock fates) · 0 dead · watermark …, held back by … · 1 window open until …`"""
+        """`read 60,001 rows · 3 rows late (penstock fates shop) · 0 dead · watermark …, held back by … · 1 window open until …`"""
         last = self.driver.last
         if not last:
             return "read 0 rows · nothing has come in yet"
         dead = count(last.fates, "dead", "implausible") - count(self.before, "dead", "implausible")
         parts = [
             f"read {self.rows:,} rows",
-            late_text(last.fates, self.before),
+            late_text(last.fates, self.before, self.driver.plan.flow),
             f"{dead:,} dead" + (f" (penstock dead list {self.driver.plan.flow})" if dead else ""),
         ]
         parts.append(self._watermark(last))
@@ -115,7 +116,7 @@ class Tally:
             )
         gone = count(last.fates, GONE) - count(self.before, GONE)
         if gone:
-            parts.insert(1, f"{gone:,} offsets were gone (penstock fates)")
+            parts.insert(1, f"{gone:,} offsets were gone (penstock fates {self.driver.plan.flow})")
         if self.ended and self.driver.streams:
             parts.append(f"its input was ended by --drain: new rows are late (penstock flow reopen {self.driver.plan.flow})")
         keys, cached, calls = (count(last.fates, fate) - count(self.before, fate) for fate in LOOKED_UP[:3])

@@ -61,7 +61,7 @@ def test_the_closing_line_says_what_came_in_what_is_late_and_what_is_open(flow_t
     t.send("orders", order("05:00"), order("01:00"))
     tally, _ = tallied(t)
     assert tally.closing() == (
-        "read 2 rows · 1 row late (penstock fates) · 0 dead · watermark 2024-01-15 10:04:50, held back by orders/0"
+        "read 2 rows · 1 row late (penstock fates shop) · 0 dead · watermark 2024-01-15 10:04:50, held back by orders/0"
         " · 1 window open until 2024-01-15 10:06:00 (view show --open, run --drain)"
     )
 
@@ -83,7 +83,7 @@ def test_a_row_that_several_windows_refuse_is_one_late_row(flow_test: Start) -> 
     t.send("orders", order("05:00"), order("01:00"), order("01:01"))
     tally, _ = tallied(t)
     assert t.fates("sales") == {"in": 3, "judged": 3, "windows": 18, "on time": 6, "diverted": 12, "late rows": 2}
-    assert "· 2 rows late (penstock fates) ·" in tally.closing()
+    assert "· 2 rows late (penstock fates shop) ·" in tally.closing()
     assert all(rows == known for _, rows, known in balance(t.fates()))
 
 
@@ -95,7 +95,7 @@ def test_where_several_steps_judge_the_same_rows_each_is_named(flow_test: Start)
     t = flow_test(flow)
     t.send("orders", order("05:00"), order("01:00"), order("04:45"))
     tally, _ = tallied(t)
-    assert "· rows late: 2 at visits, 1 at sales (penstock fates) ·" in tally.closing()
+    assert "· rows late: 2 at visits, 1 at sales (penstock fates shop) ·" in tally.closing()
 
 
 def test_after_the_end_nothing_holds_it_back(flow_test: Start) -> None:
