@@ -12,7 +12,7 @@ from penstock.engine.placement import Job
 from penstock.engine.sql import Files, SqlSteps, _sorting_writer
 from penstock.engine.sql_guard import TRIED, tried_expressions
 from penstock.engine.state import read_arrow
-from penstock.flow.plan import Step
+from penstock.plan import Step
 
 Condition = Callable[[dict[str, Any]], bool | None]
 

@@ -9,9 +9,9 @@ from typing import Any
 import pyarrow.compute as pc
 
 from penstock import Calendar, Count, Flow, Hopping, Session, Sliding, Tumbling, agg
-from penstock.flow.plan import Plan
 from penstock.flow.stream import Stream
 from penstock.log.port import EVENT_TIME, OPS, ORIGIN
+from penstock.plan import Plan
 from penstock.testing.driver import FlowTest
 
 COLUMNS = "k string, v long, p long, at timestamp"

@@ -10,11 +10,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock import plan
 from penstock.core.change import OP, POSITION, TIME, WATERMARK, Op
 from penstock.core.expression import Call, Column, Expression, Literal, Tree
 from penstock.core.time import FOREVER, NEVER
-from penstock.flow import plan
-from penstock.flow.plan import Aggregate
 from penstock.kernels import corrections
 from penstock.kernels.counts import CountKernel
 from penstock.kernels.enrich import EnrichKernel
@@ -30,6 +29,7 @@ from penstock.kernels.sessions import SessionKernel
 from penstock.kernels.sliding import SlidingKernel
 from penstock.kernels.waiting_rows import WaitingRows
 from penstock.kernels.windows import WindowKernel
+from penstock.plan import Aggregate
 
 from .cases import Case, EpochCut, Node, SourceCut
 from .law import Outcome, Output, Shown, hold

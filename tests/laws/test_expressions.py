@@ -14,9 +14,9 @@ from penstock.errors import BadFlow
 from penstock.flow.analyzer import NoAnalyzer
 from penstock.flow.expression import read
 from penstock.flow.place import Place
-from penstock.flow.plan import Origin
 from penstock.kernels import expressions
 from penstock.kernels.expressions import compile
+from penstock.plan import Origin
 
 from .reference.expressions import value_of
 

@@ -13,8 +13,8 @@ from penstock import Flow, FlowTest
 from penstock.engine import sql
 from penstock.engine.opening import Wish
 from penstock.engine.progress import balance
-from penstock.flow.plan import How, OnError
 from penstock.kernels import matched
+from penstock.plan import How, OnError
 
 from .evaluated import InPython
 

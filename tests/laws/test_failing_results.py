@@ -12,8 +12,8 @@ import pytest
 from penstock import Count, Flow, FlowTest, Hopping, Session, Sliding, Tumbling, agg
 from penstock.engine.opening import Wish
 from penstock.engine.progress import balance
-from penstock.flow.plan import OnError
 from penstock.kernels import running, unanswered
+from penstock.plan import OnError
 
 ROWS = 24
 CRASHES = ("after_run", "before_decide", "after_decide")

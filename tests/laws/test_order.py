@@ -6,7 +6,7 @@ from typing import Any, get_args
 import pytest
 
 from penstock import Flow, Tumbling, agg
-from penstock.flow.plan import Definition
+from penstock.plan import Definition
 from penstock.sinks import topic
 from penstock.testing.driver import FlowTest
 
@@ -53,7 +53,7 @@ def test_the_order_of_a_topic_is_as_promised_in_many_more_cases(name: str) -> No
 
 
 def test_every_kind_of_step_has_a_promise() -> None:
-    tried = {type(step.definition) for name in CASES for step in run(built(name), 0, None, rows=0)[1].steps}
+    tried = {type(step.node) for name in CASES for step in run(built(name), 0, None, rows=0)[1].steps}
     assert tried == set(get_args(Definition)), "a new kind of step needs a line in order.py and in docs/time.md"
 
 

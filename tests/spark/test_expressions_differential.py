@@ -16,8 +16,8 @@ from penstock.errors import BadFlow
 from penstock.flow.analyzer import NoAnalyzer
 from penstock.flow.expression import read
 from penstock.flow.place import Place
-from penstock.flow.plan import Origin
 from penstock.kernels.expressions import compile
+from penstock.plan import Origin
 
 pytestmark = pytest.mark.spark
 

@@ -11,9 +11,9 @@ from laws.test_failing_pairs import HOWS, Case, Naive, check, flow, pair_of
 from penstock import Schema, View
 from penstock.engine import loop
 from penstock.engine.sql import SqlSteps
-from penstock.flow.plan import How
 from penstock.log.port import TopicSpec
 from penstock.log.producer import Producer
+from penstock.plan import How
 from spark.test_engine_spark import PLACES, Placed
 from spark.test_failing_rows_spark import OnSpark
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from penstock.core.time import duration_text
 from penstock.errors import BadFlow
-from penstock.flow.plan import Database, Lookup
+from penstock.plan import Database, Lookup
 
 Asked = list[dict[str, Any]]
 Ask = Callable[[Asked], Any]

@@ -6,9 +6,9 @@ from pathlib import Path
 from penstock.engine.delivery import Target
 from penstock.engine.epoch import Fail, nothing
 from penstock.engine.letters import LetterSink
-from penstock.engine.program import DEAD, LATE, Program, dead_schema, late_schema, sink_id
-from penstock.flow.plan import Output, Step, Window
+from penstock.engine.program import DEAD, LATE, Program, dead_schema, late_schema
 from penstock.log.port import Log
+from penstock.plan import Output, Step
 from penstock.sinks.port import Sink, SinkSpec
 from penstock.sinks.topic import TopicSink
 from penstock.sinks.view import ViewSink
@@ -21,7 +21,7 @@ def targets(log: Log, storage: Storage, views: Path, fail: Fail = nothing) -> Ca
     def make(program: Program) -> list[Target]:
         plan = program.plan
         sinks = {o: _sink(program, o, log, storage, views, fail) for o in plan.outputs}
-        outputs = [Target(sink_id(o), sink, o.input, o.kind == "topic") for o, sink in sinks.items()]
+        outputs = [Target(o.id, sink, o.input, o.kind == "topic") for o, sink in sinks.items()]
         return outputs + [_letters(plan.flow, kind, log, storage) for kind in (LATE, DEAD)]
 
     return make
@@ -38,8 +38,7 @@ def _sink(program: Program, output: Output, log: Log, storage: Storage, views: P
 
 def _comes_once(step: Step, output: Output) -> bool:
     """A window comes out once: no two of its rows share by and window_start."""
-    window = step.definition
-    return isinstance(window, Window) and not step.updating and set(output.key) == {"window_start", *window.by}
+    return not step.updating and step.node.once() == frozenset(output.key)
 
 
 def _letters(flow: str, kind: str, log: Log, storage: Storage) -> Target:

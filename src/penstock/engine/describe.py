@@ -7,10 +7,10 @@ from typing import Any
 import orjson
 import pyarrow as pa
 
+from penstock import plan
 from penstock.core import expression
 from penstock.core.schema import Schema, type_text
 from penstock.core.time import micros
-from penstock.flow import plan
 
 
 def describe(checked: plan.Plan) -> list[dict[str, Any]]:
@@ -18,13 +18,13 @@ def describe(checked: plan.Plan) -> list[dict[str, Any]]:
     return [
         {
             "name": step.name,
-            "definition": encode(step.definition),
+            "definition": encode(step.node),
             "ports": [{"name": i, "schema": checked.step(i).schema.ddl()} for i in step.inputs],
             "output": step.schema.ddl(),
             "views": [o.name for o in checked.outputs if o.kind == "view" and o.input == step.name],
         }
         for step in checked.steps
-        if isinstance(step.definition, plan.Keyed) and _plain(step.definition)
+        if step.keyed and _plain(step.node)
     ]
 
 
@@ -32,16 +32,10 @@ def holders(checked: plan.Plan) -> dict[str, dict[str, Any]]:
     """Every step that may have state: what it is, and the columns by which it knows rows, its own key first."""
     found: dict[str, dict[str, Any]] = {}
     for step in checked.steps:
-        if isinstance(step.definition, plan.Keyed):
-            found[step.name] = {"what": step.definition.family, "keys": _keys(step.definition)}
-        elif isinstance(step.definition, plan.Source) and step.definition.clock:
-            found[step.name] = {"what": "clocks", "keys": [list(step.definition.clock.by)]}
+        keys = step.node.keyed_by()
+        if step.keyed or keys:
+            found[step.name] = {"what": step.node.family or "clocks", "keys": [list(columns) for columns in keys]}
     return found
-
-
-def _keys(definition: plan.Keyed) -> list[list[str]]:
-    given = [getattr(definition, name, ()) for name in ("by", "on", "key")]
-    return [list(columns) for columns in (*given, *getattr(definition, "keys", ())) if columns]
 
 
 def encode(value: Any) -> Any:
@@ -68,7 +62,7 @@ def decode(value: Any) -> Any:
     return getattr(expression if hasattr(expression, value["is"]) else plan, value["is"])(**given)
 
 
-def _plain(definition: plan.Keyed) -> bool:
+def _plain(definition: plan.Node) -> bool:
     """Whether a definition can be kept as JSON and read again: functions of the user's own cannot."""
     try:
         return bool(decode(orjson.loads(orjson.dumps(encode(definition)))) == definition)

@@ -20,9 +20,10 @@ from penstock.engine.placement import InProcess, Placement
 from penstock.engine.program import Program, lower
 from penstock.engine.records import keep_record
 from penstock.errors import DiskFull, Held, LostRace, Mismatch, NotFound, Passing, PenstockError, Replaced, TornEpoch
-from penstock.flow.plan import Plan, Source
 from penstock.kernels.port import crossed
 from penstock.log.port import Log, Topic
+from penstock.plan import Plan
+from penstock.plan.meaning import is_of
 from penstock.storage.port import Storage
 
 _TORN = 2  # times that a torn epoch is run again before the run ends
@@ -84,12 +85,11 @@ class Driver:
 
     def _topics(self) -> dict[str, Topic | None]:
         topics: dict[str, Topic | None] = {}
-        for step in self.plan.steps:
-            if isinstance(step.definition, Source):
-                try:
-                    topics[step.definition.topic] = self.means.log.topic(step.definition.topic)
-                except NotFound:
-                    topics[step.definition.topic] = None
+        for source in self.plan.sources.values():
+            try:
+                topics[source.topic] = self.means.log.topic(source.topic)
+            except NotFound:
+                topics[source.topic] = None
         return topics
 
     @property
@@ -165,7 +165,7 @@ class Driver:
                 f"the file incarnation says {incarnation}, epoch {last.epoch} says {last.incarnation}",
                 hint="restore the whole directory from one copy",
             )
-        if last.fingerprint != self.program.fingerprint():
+        if not is_of(self.plan, last.fingerprint):
             raise Mismatch(
                 f"flow {self.plan.flow} has changed since it last ran",
                 "its state belongs to the steps as they were",
@@ -265,7 +265,7 @@ class Driver:
                     raise
             except LostRace:
                 winner = self.decisions.read(opened.epoch)
-                if winner.generation >= self.setting.generation or winner.fingerprint != self.program.fingerprint():
+                if winner.generation >= self.setting.generation or not is_of(self.plan, winner.fingerprint):
                     raise
                 return winner
             except Passing:  # the run may go on: what other tasks have written meanwhile is swept after the next decision

@@ -112,10 +112,8 @@ def _segment(program: Program, reader: str) -> int:
 
 def _next_inputs(setting: Setting, job: Job, result: Result) -> list[Carried]:
     """Files for later segments: rows as they are, or what Spark SQL made of them."""
-    from penstock.engine.program import needs_sql
-
     plan = job.program.plan
-    plain = [Carried(reader, file) for reader, file, _ in result.carried if not needs_sql(plan.step(reader.partition(":")[0]))]
+    plain = [Carried(reader, file) for reader, file, _ in result.carried if not plan.step(reader.partition(":")[0]).node.needs_sql]
     if len(plain) == len(result.carried):
         return plain
     assert setting.sql

@@ -1,9 +1,9 @@
 """How Spark runs a plan: segments, levels and shuffles, and the physical plan of steps that only Spark SQL evaluates."""
 
-from penstock.engine.program import Place, Program, lower, needs_sql
+from penstock.engine.program import Place, Program, lower
 from penstock.engine.runtime import SMALL, Runtime
 from penstock.engine.sql import SYSTEM, apply, ddl
-from penstock.flow.plan import Plan
+from penstock.plan import Plan
 
 
 def spark_text(runtime: Runtime, plan: Plan) -> str:
@@ -16,7 +16,7 @@ def spark_text(runtime: Runtime, plan: Plan) -> str:
     for segment in range(program.segments):
         lines += _segment(program, segment)
         for step in plan.steps:
-            if needs_sql(step) and program.places[step.name].segment == segment + 1:
+            if step.node.needs_sql and program.places[step.name].segment == segment + 1:
                 schema = plan.step(step.inputs[0]).schema
                 rows = runtime.session.createDataFrame([], ddl(schema, SYSTEM))
                 physical = apply(step, rows, SYSTEM)._jdf.queryExecution().executedPlan().toString()

@@ -13,8 +13,8 @@ from penstock.core.schema import TIMESTAMP
 from penstock.core.time import NEVER
 from penstock.engine.program import dead_schema
 from penstock.errors import FailedRow
-from penstock.flow.plan import Step
 from penstock.log.codec import encode_json
+from penstock.plan import Step
 
 _ALONE = 8  # rows: where so few fail together, each is tried by itself
 _SHOWN = 500  # characters of a row in an error

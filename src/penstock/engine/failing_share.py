@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 
 from penstock.engine.failing import Sample, stopped
 from penstock.engine.program import result_step
-from penstock.flow.plan import Plan, Source
+from penstock.plan import Plan
 
 LEAST = 1_000  # rows that must have failed before a share of them says anything
 
@@ -25,7 +25,7 @@ class FailingShare:
         """FailedRow if an epoch with these fates goes beyond the limit of the flow."""
         if plan.dead_limit is None:
             return
-        steps = [s for s in plan.steps if not isinstance(s.definition, Source)]
+        steps = [s for s in plan.steps if s.name not in plan.sources]
         for step in [*steps, *(replace(s, name=result_step(s.name)) for s in steps)]:
             if not fates.get(step.name, {}).get("dead", 0):
                 continue

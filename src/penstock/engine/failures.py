@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from penstock.engine.analyze import first_line
 from penstock.engine.jvm import ended
 from penstock.errors import DiskFull, SparkFailed, SparkGone
-from penstock.flow.plan import Step
+from penstock.plan import Step
 
 _PYTHON_LINE = re.compile(r"^(\w[\w.]*(?:Error|Exception|Interrupt)\b.*)$", re.MULTILINE)
 _CONDITION = re.compile(r"^(?:[\w.$]+: )?\[([A-Z_0-9]+(?:\.[A-Z_0-9]+)*)\] (.+)$", re.MULTILINE)  # as Spark names its own errors

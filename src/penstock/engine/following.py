@@ -22,9 +22,9 @@ from penstock.engine.rowwise import SYSTEM, row_by_row
 from penstock.engine.runtime import Runtime, log_of
 from penstock.engine.source import SourceSpec
 from penstock.flow.graph import FlowGraph
-from penstock.flow.plan import Source, Step, Union
 from penstock.kernels.tables import numbers
 from penstock.log.port import Log, Topic
+from penstock.plan import Step, Union
 
 Times = npt.NDArray[np.int64]
 
@@ -34,7 +34,7 @@ def programs(home: Path, graphs: Sequence[FlowGraph]) -> Iterator[tuple[Program,
     runtime = Runtime(home, url=log_of(graphs))
     for graph in graphs:
         plan = runtime.plan(graph, graphs)
-        names = {step.definition.topic for step in plan.steps if isinstance(step.definition, Source)}
+        names = {source.topic for source in plan.sources.values()}
         yield lower(plan, {n: runtime.log.topic(n) for n in names & set(runtime.log.topics())}), runtime.log
 
 
@@ -138,7 +138,7 @@ def _before(topic: Topic, spec: SourceSpec, partition: int, start: int, clocks: 
 
 def follow(step: Step, rows: pa.Table) -> pa.Table | None:
     """What a step without state makes of rows; None where only Spark SQL can say, or where the step has state."""
-    if isinstance(step.definition, Union):
+    if isinstance(step.node, Union):
         return rows.select([*step.schema.names, *(name for name in SYSTEM if name in rows.column_names)])
     return row_by_row(step, rows)
 

@@ -6,7 +6,6 @@ reopened at R, and why not earlier (docs/adr/0010-reopening.md).
 """
 
 from collections.abc import Mapping
-from datetime import timedelta
 from typing import Any
 
 import numpy as np
@@ -15,9 +14,9 @@ from penstock.core.time import FOREVER, NEVER, micros
 from penstock.engine.decision import Decision, SourceState
 from penstock.engine.program import Program
 from penstock.engine.source import SourceSpec, topic_of
-from penstock.flow.plan import Count, Enrich, Join, Last, LateRows, Matched, Pairs, Running, Session, Sliding, Step, Window
 from penstock.kernels.fixed import layout_of
 from penstock.log.port import End, Log
+from penstock.plan import Node, Step
 
 
 def horizon(program: Program, log: Log, sources: Mapping[str, SourceState], before: Decision | None) -> dict[str, Any]:
@@ -37,8 +36,7 @@ def horizon(program: Program, log: Log, sources: Mapping[str, SourceState], befo
 
 def _corrected(program: Program, step: str) -> int:
     """How far back a step answers rows again. The end has let go of them all, so none may be asked for behind it."""
-    definition = program.plan.step(step).definition
-    return micros(definition.allowed) if isinstance(definition, Enrich) and definition.correct else 0
+    return micros(program.plan.step(step).node.corrected())
 
 
 def _newest(spec: SourceSpec, source: SourceState, ends: Mapping[int, End]) -> int:
@@ -77,45 +75,18 @@ def _reach(program: Program, step: Step, reach: Mapping[str, int], times: Mappin
     """Which F closes all of a step, NEVER if there is nothing to close; and the greatest time of the rows it gives."""
     if step.name in times:
         return NEVER, times[step.name]
-    inputs = [reach[i] for i in step.inputs]
-    if isinstance(step.definition, LateRows):
-        return NEVER, reach[program.plan.step(step.inputs[0]).inputs[step.definition.port]]
-    newest = max(inputs)
-    if newest <= NEVER:
-        return NEVER, NEVER
-    span = _span(step.definition, inputs)
-    if span is None:
-        return NEVER, newest
-    return span, (span - 1 if isinstance(step.definition, Window | Session) else inputs[0] if len(inputs) == 1 else newest)
+    newest = [reach[i] for i in program.plan.feeds(step)]
+    if max(newest) <= NEVER or not step.keyed:
+        return NEVER, max(newest)
+    closed = step.node.closed(newest, _end(step.node, max(newest)))
+    return (NEVER, max(newest)) if closed is None else (closed, step.node.newest_given(newest, closed))
 
 
-def _span(definition: object, inputs: list[int]) -> int | None:
-    """The least F behind which no row that came in can be met, or looked back upon, by one still to come."""
-    newest = max(inputs)
-    match definition:
-        case Window():
-            _, starts = layout_of(definition.layout).windows(np.array([newest], np.int64))
-            ends = layout_of(definition.layout).ends(starts)
-            return max([newest + 1, *map(int, ends)]) + micros(definition.allowed)
-        case Session():
-            return newest + micros(definition.gap) + micros(definition.allowed)
-        case Sliding() | Last():
-            return newest + micros(definition.size) + 1
-        case Count():
-            return newest + 1
-        case Running():
-            return newest + 2 * micros(definition.keep) + 1 if definition.keep is not None else None
-        case Join() | Pairs() | Matched():
-            return newest + max(abs(micros(definition.lo)), abs(micros(definition.hi))) + 1
-        case Enrich():
-            return _answered(definition, *inputs)
-    return None
-
-
-def _answered(definition: Enrich, stream: int, table: int) -> int | None:
-    """Rows that wait, or are answered again; and the older versions of a table, which rows within `history` look for."""
-    zero = timedelta()
-    held = stream + micros((definition.wait or zero) + definition.allowed) + 1 if definition.wait or definition.correct else NEVER
-    old = table + micros(definition.history) if definition.history is not None and table > NEVER else NEVER
-    found = max(held, old if definition.as_of == "event" else NEVER)
-    return found if found > NEVER else None
+def _end(node: Node, newest: int) -> int:
+    """The end of the last fixed window that holds a row of this time; where there is none, just behind the row."""
+    judging = node.judging()
+    if not judging or not judging.layout:
+        return newest + 1
+    layout = layout_of(judging.layout)
+    _, starts = layout.windows(np.array([newest], np.int64))
+    return max([newest + 1, *map(int, layout.ends(starts))])

@@ -63,7 +63,7 @@ def kernel_of_step(decisions: Decisions, step: str) -> Kernel | None:
 def _kernel(step: Mapping[str, Any]) -> Kernel:
     definition = decode(step["definition"])
     inputs = [Schema.of(port["schema"]).arrow for port in step["ports"]]
-    return kernel_of(definition.family, definition, inputs, Schema.of(step["output"]).arrow)
+    return kernel_of(definition, inputs, Schema.of(step["output"]).arrow)
 
 
 def _open(kernel: Kernel, storage: Storage, last: Decision | None, step: str, ports: Sequence[str]) -> pa.Table | None:

@@ -19,10 +19,10 @@ import pyarrow.compute as pc
 from penstock.engine.asking import Asker, TookTooLong
 from penstock.engine.failing import Failure, cause_of, without
 from penstock.errors import BadFlow, Unanswered
-from penstock.flow.plan import Lookup, Step
 from penstock.kernels.port import Fates
 from penstock.kernels.tables import column, plain
 from penstock.log.conversion import Misfit, converter, misfit_text
+from penstock.plan import Lookup, Step
 
 Key = tuple[Any, ...]
 
@@ -41,7 +41,7 @@ _FAILED = object()
 def look_up(step: Step, rows: pa.Table, system: Sequence[str]) -> tuple[pa.Table, Fates, list[Failure]]:
     """The rows with the columns of their answers, what became of them, and those whose answer cannot be used, which are left out;
     system: columns that stay with their rows."""
-    lookup = step.definition
+    lookup = step.node
     assert isinstance(lookup, Lookup)
     firsts, asks, which = _distinct([plain(column(rows, name)) for name in lookup.on])
     wanted = rows.select(list(lookup.on)).take(pa.array(firsts)).to_pylist()
@@ -107,7 +107,7 @@ class Desk:
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
-        lookup = self.step.definition
+        lookup = self.step.node
         assert isinstance(lookup, Lookup)
         self.lookup, self.how = lookup, lookup.asking
         self.convert = [(name, kind, converter(kind)) for name, kind in _types(lookup)]
@@ -230,10 +230,10 @@ _DESK_LOCK = threading.Lock()
 def desk_of(step: Step) -> Desk:
     """The desk of a lookup in this process; one that was long not asked for is closed."""
     with _DESK_LOCK:
-        found = _DESK.get(id(step.definition))
-        if found is None or found.lookup is not step.definition:
-            found = _DESK[id(step.definition)] = Desk(step)
-        _DESK.move_to_end(id(step.definition))
+        found = _DESK.get(id(step.node))
+        if found is None or found.lookup is not step.node:
+            found = _DESK[id(step.node)] = Desk(step)
+        _DESK.move_to_end(id(step.node))
         while len(_DESK) > _DESKS:
             _DESK.popitem(last=False)
         return found

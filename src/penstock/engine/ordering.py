@@ -2,10 +2,8 @@
 
 from collections.abc import Iterable, Mapping
 
-from penstock.flow.plan import Hidden, LateRows, Lookup, MapArrow, Plan, Select, Source, Step, Union, Where
 from penstock.kernels.port import Kernel, keeps_order
-
-_ONE_TO_ONE = Where | Hidden | Select | MapArrow | Lookup
+from penstock.plan import Plan, Step
 
 
 def in_log_order(plan: Plan, kernels: Mapping[str, Kernel]) -> frozenset[str]:
@@ -18,17 +16,12 @@ def in_log_order(plan: Plan, kernels: Mapping[str, Kernel]) -> frozenset[str]:
 
 
 def _keeps(plan: Plan, step: Step, kernels: Mapping[str, Kernel], above: set[str]) -> bool:
-    match step.definition:
-        case Source(versions=versions):
-            return versions is None
-        case LateRows(port):
-            return plan.step(step.inputs[0]).inputs[port] in above
-        case Union():
-            return any(name in above for name in step.inputs)
-        case _ if isinstance(step.definition, _ONE_TO_ONE) or (step.name in kernels and keeps_order(kernels[step.name])):
-            return step.inputs[0] in above
-        case _:
-            return False
+    if step.name in plan.sources:
+        return plan.sources[step.name].versions is None
+    feeds = plan.feeds(step)
+    if step.keyed:
+        return keeps_order(kernels[step.name]) and feeds[0] in above
+    return any(name in above for name in feeds)
 
 
 def wanted_in_order(plan: Plan, kept: frozenset[str], late_sink: Iterable[str]) -> frozenset[str]:
@@ -38,6 +31,5 @@ def wanted_in_order(plan: Plan, kept: frozenset[str], late_sink: Iterable[str]) 
     wanted |= {name for step in late_sink for name in plan.step(step).inputs} & kept
     for step in reversed(plan.steps):
         if step.name in wanted:
-            judged = isinstance(step.definition, LateRows)
-            wanted |= {*(plan.step(step.inputs[0]).inputs if judged else step.inputs)} & kept
+            wanted |= {*plan.feeds(step)} & kept
     return frozenset(wanted)

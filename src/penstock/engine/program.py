@@ -6,8 +6,6 @@ segment: its rows go through the JVM, and what follows it starts in the next one
 through files, so that a task that runs again finds the ones that were given.
 """
 
-import hashlib
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -16,30 +14,15 @@ from penstock.core.schema import Schema
 from penstock.core.time import micros
 from penstock.engine.ordering import in_log_order, wanted_in_order
 from penstock.engine.source import SourceSpec
-from penstock.flow.plan import (
-    Aggregating,
-    Enrich,
-    Keyed,
-    LateRows,
-    Latest,
-    Lookup,
-    MapArrow,
-    Output,
-    Plan,
-    Select,
-    Source,
-    Step,
-    Union,
-    Where,
-)
 from penstock.kernels.aggregates import bag_of
 from penstock.kernels.families import kernel_of
 from penstock.kernels.own import Own
 from penstock.kernels.port import Kernel, position_needed
 from penstock.log.port import Topic
+from penstock.plan import Node, Plan, Step
+from penstock.plan.meaning import fingerprint
 
 _WHERE = "topic string, partition int, offset long, time timestamp, watermark timestamp"
-_ADDRESS = re.compile(" at 0x[0-9a-f]+")  # of a function that an aggregate was given: it is another one in every process
 LATE, DEAD = "letters.late", "letters.dead"  # the flow's own topics, as sinks
 
 
@@ -81,13 +64,13 @@ class Program:
     @cached_property
     def early(self) -> dict[str, int]:
         """Steps that show open windows every so many microseconds."""
-        found = {s.name: getattr(s.definition, "early", None) for s in self.plan.steps}
+        found = {s.name: getattr(s.node, "early", None) for s in self.plan.steps}
         return {name: micros(span) for name, span in found.items() if span}
 
     @cached_property
     def answering(self) -> dict[str, frozenset[str]]:
         """Steps that answer rows from versions of a table, and the sources that these come from."""
-        return {s.name: self._above(s.inputs[1]) for s in self.plan.steps if isinstance(s.definition, Enrich)}
+        return {s.name: self._above(s.inputs[1]) for s in self.plan.steps if s.node.answers_rows}
 
     def _above(self, step: str) -> frozenset[str]:
         """The sources that a step reads, itself or through others."""
@@ -110,12 +93,9 @@ class Program:
         """F out of every step, from the frontiers of the sources alone."""
         out: dict[str, int] = {}
         for step in self.plan.steps:
-            inputs = [out[i] for i in step.inputs]
+            inputs = [out[i] for i in self.plan.feeds(step)]
             if step.name in self.sources:
                 out[step.name] = sources[step.name]
-            elif isinstance(step.definition, LateRows):
-                judged = self.plan.step(step.inputs[0])
-                out[step.name] = out[judged.inputs[step.definition.port]]
             elif step.name in self.kernels:
                 out[step.name] = self.kernels[step.name].frontier(inputs)
             else:
@@ -124,20 +104,7 @@ class Program:
 
     def fingerprint(self) -> str:
         """Changes when the meaning of the steps does."""
-        text = "\n".join(f"{s.name}|{s.inputs}|{_meaning(s)}|{s.schema.ddl()}" for s in self.plan.steps)
-        return hashlib.sha256(text.encode()).hexdigest()[:32]
-
-
-def _meaning(step: Step) -> str:
-    definition = step.definition
-    if isinstance(definition, MapArrow):
-        return "map_arrow"
-    if isinstance(definition, Lookup):
-        return f"lookup {definition.on} {definition.how} {definition.answers.ddl()}"
-    if isinstance(definition, Source):
-        other = [definition.append or None, definition.append_time, definition.clock, definition.versions]
-        return " ".join(map(str, ["stream", definition.topic, definition.time, definition.lateness, *filter(None, other)]))
-    return _ADDRESS.sub("", repr(definition))
+        return fingerprint(self.plan)
 
 
 def lower(plan: Plan, topics: Mapping[str, Topic | None]) -> Program:
@@ -145,51 +112,31 @@ def lower(plan: Plan, topics: Mapping[str, Topic | None]) -> Program:
     places = _places(plan)
     readers = _readers(plan, places)
     sources = {
-        s.name: SourceSpec.of(s.name, s.definition, s.schema, topics.get(s.definition.topic))
-        for s in plan.steps
-        if isinstance(s.definition, Source)
+        name: SourceSpec.of(name, source, plan.step(name).schema, topics.get(source.topic)) for name, source in plan.sources.items()
     }
     kernels = {
-        s.name: kernel_of(s.definition.family, _as_read(s, sources), [plan.step(i).schema.arrow for i in s.inputs], s.schema.arrow)
+        s.name: kernel_of(_as_read(s, sources), [plan.step(i).schema.arrow for i in s.inputs], s.schema.arrow)
         for s in plan.steps
-        if isinstance(s.definition, Keyed)
+        if s.keyed
     }
     for name, kernel in reversed(kernels.items()):  # what a step needs may follow from what it has to give
         kernel.gives_position = _position_wanted(name, plan, kernels, places, readers)
-    read_late = {s.inputs[0] for s in plan.steps if isinstance(s.definition, LateRows)}
-    diverts = {s.name for s in plan.steps if isinstance(s.definition, Keyed) and s.definition.late in ("divert", "correct")}
-    late_sink = frozenset(diverts - read_late)
+    tapped = {s.inputs[0] for s in plan.steps if s.node.tap is not None}
+    late_sink = frozenset(s.name for s in plan.steps if s.diverts and s.name not in tapped)
     ordered = wanted_in_order(plan, in_log_order(plan, kernels), late_sink)
     return Program(plan, sources, kernels, places, readers, late_sink, ordered)
 
 
-def _as_read(step: Step, sources: Mapping[str, SourceSpec]) -> Keyed:
-    """The definition of a keyed step; of a table over a topic that a flow writes, the last record of a key holds where the topic
-    is a changelog, or stands in the order of that flow's input."""
-    definition = _tolerant(step)
-    above = sources.get(step.inputs[0])
-    if isinstance(definition, Latest) and above and above.versions and (above.changelog or above.ordered):
-        return replace(definition, by_position=True)
-    return definition
-
-
-def sink_id(output: Output) -> str:
-    """How an output is called in decisions and files."""
-    return f"{output.kind}.{output.name}"
-
-
-def needs_sql(step: Step) -> bool:
-    """Only Spark SQL may evaluate this step."""
-    definition = step.definition
-    if isinstance(definition, Where):
-        return definition.condition.tree is None
-    return isinstance(definition, Select) and any(e.tree is None for _, e in definition.columns)
+def _as_read(step: Step, sources: Mapping[str, SourceSpec]) -> Node:
+    """What a keyed step does; of a table over a topic that a flow writes, the last record of a key holds where the topic is a
+    changelog, or stands in the order of that flow's input."""
+    node, above = _tolerant(step), sources.get(step.inputs[0])
+    return node.over_ordered() if above and above.versions and (above.changelog or above.ordered) else node
 
 
 def own_of(step: Step) -> tuple[Own, ...]:
     """The user's own aggregates of a step: functions that may fail on a row."""
-    aggregates = step.definition.aggregates if isinstance(step.definition, Aggregating) else ()
-    found = (bag_of(a, step.schema.arrow) for a in aggregates if a.function == "own")
+    found = (bag_of(a, step.schema.arrow) for a in step.node.aggregated() if a.function == "own")
     return tuple(bag for bag in found if isinstance(bag, Own))
 
 
@@ -198,28 +145,28 @@ def result_step(step: str) -> str:
     return f"{step}.result"
 
 
-def _tolerant(step: Step) -> Keyed:
-    """The definition of a keyed step; under on_error="null" its own aggregates pass over rows that they cannot add."""
-    definition = step.definition
-    assert isinstance(definition, Keyed)
-    if step.on_error != "null" or not isinstance(definition, Aggregating):
-        return definition
-    made = (replace(a, options=(*a.options, True)) if a.function == "own" else a for a in definition.aggregates)
-    return replace(definition, aggregates=tuple(made))
+def _tolerant(step: Step) -> Node:
+    """What a keyed step does; under on_error="null" its own aggregates pass over rows that they cannot add."""
+    own = any(a.function == "own" for a in step.node.aggregated())
+    if step.on_error != "null" or not own:
+        return step.node
+    made = (replace(a, options=(*a.options, True)) if a.function == "own" else a for a in step.node.aggregated())
+    return step.node.aggregating(tuple(made))
 
 
 def _places(plan: Plan) -> dict[str, Place]:
     places: dict[str, Place] = {}
     for step in plan.steps:
-        if isinstance(step.definition, LateRows):
-            places[step.name] = _late_place(plan, step.inputs[0], step.definition.port, places)
+        sql, tap = step.node.needs_sql, step.node.tap
+        if tap is not None:
+            places[step.name] = _late_place(plan, step.inputs[0], tap, places)
             continue
-        before = [places[i] if needs_sql(step) else _behind(plan.step(i), places[i]) for i in step.inputs]
+        before = [places[i] if sql else _behind(plan.step(i), places[i]) for i in step.inputs]
         segment = max((p.segment for p in before), default=0)
         level = max((p.level for p in before if p.segment == segment), default=0)
-        if needs_sql(step):
+        if sql:
             places[step.name] = Place(segment + 1, 0)
-        elif isinstance(step.definition, Keyed):
+        elif step.keyed:
             places[step.name] = Place(segment, level + 1)
         else:
             places[step.name] = Place(segment, level)
@@ -235,23 +182,18 @@ def _late_place(plan: Plan, judging: str, port: int, places: Mapping[str, Place]
 
 def _behind(step: Step, place: Place) -> Place:
     """Where the rows of a step are taken up."""
-    return Place(place.segment + 1, 0) if isinstance(step.definition, Lookup) else place
+    return Place(place.segment + 1, 0) if step.node.staged else place
 
 
 def _readers(plan: Plan, places: Mapping[str, Place]) -> dict[str, tuple[Reader, ...]]:
     readers: dict[str, list[Reader]] = {s.name: [] for s in plan.steps}
     for step in plan.steps:
-        kind = "step"
-        if isinstance(step.definition, LateRows):
-            kind = "late"
-        elif needs_sql(step):
-            kind = "sql"
-        elif isinstance(step.definition, Keyed):
-            kind = "keyed"
+        tap = step.node.tap
+        kind = "late" if tap is not None else "sql" if step.node.needs_sql else "keyed" if step.keyed else "step"
         for port, name in enumerate(step.inputs):
-            readers[name].append(Reader(kind, step.name, step.definition.port if isinstance(step.definition, LateRows) else port))
+            readers[name].append(Reader(kind, step.name, port if tap is None else tap))
     for output in plan.outputs:
-        readers[output.input].append(Reader("output", sink_id(output)))
+        readers[output.input].append(Reader("output", output.id))
     return {name: tuple(r) for name, r in readers.items()}
 
 
@@ -260,7 +202,7 @@ def _position_wanted(
 ) -> bool:
     """Whether anybody behind this step reads where its rows come from."""
     for reader in readers[name]:
-        if reader.kind in ("output", "sql") or (reader.kind == "step" and isinstance(plan.step(reader.name).definition, Union)):
+        if reader.kind in ("output", "sql"):
             return True
         if reader.kind == "late":
             continue  # rows that never got into this step
@@ -268,8 +210,8 @@ def _position_wanted(
             return True
         if reader.kind == "keyed" and (position_needed(kernels[reader.name], reader.port) or own_of(plan.step(reader.name))):
             return True
-        if isinstance(plan.step(reader.name).definition, MapArrow):
-            return True  # its dead letters say where rows come from
+        if reader.kind == "step" and plan.step(reader.name).node.needs_position:
+            return True
         if reader.kind == "step" and _position_wanted(reader.name, plan, kernels, places, readers):
             return True
     return False

@@ -9,10 +9,10 @@ from penstock.core.time import FOREVER, NEVER, moment
 from penstock.engine.decision import Decision
 from penstock.engine.driver import Driver, Report
 from penstock.engine.flows.ending import drained
-from penstock.flow.plan import Plan, Window
 from penstock.kernels.fixed import layout_of
 from penstock.kernels.windows import OPEN
 from penstock.log.accounting import OFFSETS, ROWS, balanced
+from penstock.plan import Plan
 
 _STEPS_TOLD = 3
 
@@ -57,8 +57,9 @@ def windows_open(plan: Plan, decision: Decision) -> tuple[int, int]:
     """How many windows are open, and until when the last of them is."""
     windows, last = 0, NEVER
     for step in plan.steps:
-        if isinstance(step.definition, Window):
-            layout, frontier = layout_of(step.definition.layout), decision.frontiers.get(step.name, NEVER)
+        judging = step.node.judging()
+        if judging and judging.layout:
+            layout, frontier = layout_of(judging.layout), decision.frontiers.get(step.name, NEVER)
             slots = {r.slot for r in decision.state if (r.step, r.table) == (step.name, OPEN)}
             starts = np.unique(layout.windows(np.array(sorted(slots), np.int64))[1])
             ends = layout.ends(starts)

@@ -7,12 +7,11 @@ import pyarrow as pa
 
 from penstock.core.change import ADDRESS, APPENDED, OP, POSITION, TIME, WATERMARK
 from penstock.engine.failing import Failure, Refused, cause_of, in_order, isolated
-from penstock.engine.program import needs_sql
 from penstock.errors import BadFlow, BadRow, PenstockError
-from penstock.flow.plan import Hidden, MapArrow, Select, Step, Where
 from penstock.kernels.expressions import compile as polars_of
 from penstock.kernels.own import Own
 from penstock.kernels.rowwise import hide_where_not, keep_where
+from penstock.plan import Hidden, MapArrow, Select, Step, Where
 
 SYSTEM = (TIME, WATERMARK, POSITION, ADDRESS, OP, APPENDED)
 Function = Callable[[pa.Table], pa.Table]
@@ -21,12 +20,12 @@ Function = Callable[[pa.Table], pa.Table]
 def row_by_row(step: Step, rows: pa.Table) -> pa.Table | None:
     """What a step that looks at each row alone makes of the rows on which it does not fail; None where it is no such step, or only
     Spark SQL can say."""
-    match step.definition:
+    match step.node:
         case Where(condition) if condition.tree is not None:
             return keep_where(rows, evaluate(rows, [polars_of(condition.tree)])[0])[0]
         case Hidden(condition) if condition.tree is not None:
             return hide_where_not(rows, evaluate(rows, [polars_of(condition.tree)])[0])
-        case Select() if not needs_sql(step):
+        case Select() if not step.node.needs_sql:
             return project(step, rows)
         case MapArrow(function):
             return map_or_fail(step, function, rows)[0]
@@ -44,7 +43,7 @@ def evaluate(rows: pa.Table, expressions: list[pl.Expr]) -> list[pa.Array]:
 
 def project(step: Step, rows: pa.Table) -> pa.Table:
     """select: columns that only pass through are not touched."""
-    definition = step.definition
+    definition = step.node
     assert isinstance(definition, Select)
     computed = {n: e for n, e in definition.columns if not (len(e.columns) == 1 and e.text == e.columns[0])}
     values = dict(zip(computed, evaluate(rows, [polars_of(e.tree) for e in computed.values() if e.tree]), strict=True))

@@ -21,11 +21,11 @@ from penstock.engine.revival import Watch
 from penstock.engine.work import Result
 from penstock.errors import BadFlow
 from penstock.flow.graph import FlowGraph
-from penstock.flow.plan import Plan
 from penstock.flow.resolve import resolve
 from penstock.flow.topics import TopicFacts
 from penstock.log.open import VARIABLE, open_log
 from penstock.log.port import Log
+from penstock.plan import Plan
 from penstock.storage.local import LocalStorage
 
 SMALL = 1_000_000  # rows that one task does sooner than a shuffle over two, on one machine

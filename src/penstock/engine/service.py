@@ -22,9 +22,9 @@ from penstock.engine.tidying import tidied
 from penstock.engine.waiting import Told
 from penstock.errors import BadFlow, BadInput, NotFound
 from penstock.flow.graph import FlowGraph
-from penstock.flow.plan import Plan, Source
 from penstock.log.file import FileLog
 from penstock.log.port import Log
+from penstock.plan import Plan
 from penstock.storage.home import find_home, open_to_others
 from penstock.storage.local import LocalStorage
 
@@ -165,8 +165,8 @@ def _within_reach(runtime: Runtime, plans: Sequence[Plan]) -> None:
     if on_this_machine(runtime.master or runtime.conf.get("spark.master") or "local"):
         return
     there = set(runtime.log.topics())
-    for step in (step for plan in plans for step in plan.steps):
-        topic = step.definition.topic if isinstance(step.definition, Source) and not step.definition.static else ""
+    for step, source in ((plan.step(name), source) for plan in plans for name, source in plan.sources.items()):
+        topic = "" if source.static else source.topic
         if topic in there and runtime.log.topic(topic).spec.durability == "memory":
             raise BadFlow(
                 f"topic {topic!r} is kept in the memory of this machine, and {runtime.master} reads it on others",
@@ -179,5 +179,5 @@ def _missing(log: Log, plans: Sequence[Plan]) -> list[tuple[Plan, str]]:
     """Topics that flows read, and that are neither there nor written by one of them."""
     written = {out.name for plan in plans for out in plan.outputs if out.kind == "topic"}
     there = {*log.topics(), *written}
-    sources = [(plan, step.definition) for plan in plans for step in plan.steps if isinstance(step.definition, Source)]
+    sources = [(plan, source) for plan in plans for source in plan.sources.values()]
     return [(plan, source.topic) for plan, source in sources if not source.static and source.topic not in there]

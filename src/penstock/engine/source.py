@@ -9,10 +9,10 @@ from penstock.core.time import FOREVER, micros
 from penstock.engine.debezium import FIELDS
 from penstock.engine.static import StaticTopic, located
 from penstock.errors import BadFlow
-from penstock.flow.plan import ClockFix, Source, Versions
 from penstock.kernels.clocks import Rule
 from penstock.log.intake import key_columns
 from penstock.log.port import Log, Topic, TopicSpec
+from penstock.plan import ClockFix, Source, Versions
 
 
 @dataclass(frozen=True)

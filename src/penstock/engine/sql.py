@@ -15,12 +15,12 @@ from penstock.engine.decision import StagedRef
 from penstock.engine.failing import Failure, dead_letters, put_in, sample, stopped
 from penstock.engine.failures import may_be_a_row, translated
 from penstock.engine.placement import Carried, Job, settle
-from penstock.engine.program import DEAD, needs_sql
+from penstock.engine.program import DEAD
 from penstock.engine.sql_guard import TRIED, Guard, tried_expressions
 from penstock.engine.staging import Pile
 from penstock.engine.state import CARRIED, read_arrow, write_arrow
 from penstock.engine.work import Result
-from penstock.flow.plan import Select, Step, Where
+from penstock.plan import Select, Step, Where
 from penstock.storage.port import Storage
 
 SYSTEM = {TIME: "bigint", WATERMARK: "bigint", POSITION: "binary"}  # what every row has
@@ -47,7 +47,7 @@ class SqlSteps:
         waiting: dict[str, list[str]] = {}
         for reader, file, rows in result.carried:
             step = job.program.plan.step(reader.partition(":")[0])
-            if needs_sql(step):
+            if step.node.needs_sql:
                 waiting.setdefault(step.name, []).append(file)
                 result.fates[step.name]["in"] += rows
         out: list[Carried] = []
@@ -58,7 +58,7 @@ class SqlSteps:
                 self._set_aside(job, step, failed, result)
             passed = sum(rows for _, rows in made)
             fates["passed"] += passed
-            if isinstance(step.definition, Where):
+            if isinstance(step.node, Where):
                 fates["filtered"] = fates["in"] - passed - fates["dead"] - fates["withdrawn"]
             out += [Carried(name, file) for file, rows in made if rows]
         return out
@@ -134,10 +134,10 @@ def ddl(schema: Schema, system: Mapping[str, str]) -> str:
 
 def apply(step: Step, rows: Any, system: Iterable[str]) -> Any:
     """The step as Spark SQL; system columns pass through."""
-    if isinstance(step.definition, Where):
-        return rows.where(step.definition.condition.text).select(*step.schema.names, *system)
-    assert isinstance(step.definition, Select)
-    return rows.selectExpr(*(f"{e.text} as `{name}`" for name, e in step.definition.columns), *(f"`{c}`" for c in system))
+    if isinstance(step.node, Where):
+        return rows.where(step.node.condition.text).select(*step.schema.names, *system)
+    assert isinstance(step.node, Select)
+    return rows.selectExpr(*(f"{e.text} as `{name}`" for name, e in step.node.columns), *(f"`{c}`" for c in system))
 
 
 def _reader(storage: Storage, files: list[str], names: list[str]) -> Any:
@@ -184,10 +184,10 @@ def _sorting_writer(job: Job, step: Step, wanted: pa.Schema) -> Any:
 def _made(step: Step, rows: pa.Table, wanted: pa.Schema) -> pa.Table:
     """What the step makes of rows beside which its expressions stand, worked out."""
     values = {name: _value(rows.column(f"{TRIED}{i}")) for i, (name, _) in enumerate(tried_expressions(step))}
-    if isinstance(step.definition, Where):
+    if isinstance(step.node, Where):
         return rows.filter(pc.fill_null(values[""], False)).select(wanted.names).cast(wanted)
-    assert isinstance(step.definition, Select)
-    passed = {name: rows.column(e.columns[0]) for name, e in step.definition.columns if name not in values}
+    assert isinstance(step.node, Select)
+    passed = {name: rows.column(e.columns[0]) for name, e in step.node.columns if name not in values}
     columns = [values[n] if n in values else passed[n] if n in passed else rows.column(n) for n in wanted.names]
     return pa.table(columns, names=wanted.names).cast(wanted)
 

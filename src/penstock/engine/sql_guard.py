@@ -12,10 +12,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.core.expression import Column, Expression
+from penstock.core.expression import Expression
 from penstock.core.schema import type_text
 from penstock.engine.analyze import first_line
-from penstock.flow.plan import Select, Step, Where
+from penstock.plan import Step
 
 TRIED = "__tried"  # the columns of tried expressions: structs of one field, null where the expression raised
 MOST_CAUSES = 64  # different rows of a step and epoch whose cause is asked for: each is a small query of its own
@@ -26,10 +26,7 @@ _CLASS = re.compile(r"^\[([A-Z_.0-9]+)\]")
 
 def tried_expressions(step: Step) -> list[tuple[str, Expression]]:
     """The expressions of a step that may fail, by the name of what they give."""
-    if isinstance(step.definition, Where):
-        return [("", step.definition.condition)]
-    assert isinstance(step.definition, Select)
-    return [(name, e) for name, e in step.definition.columns if not isinstance(e.tree, Column)]
+    return list(step.node.computed())
 
 
 class Guard:

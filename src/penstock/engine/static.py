@@ -16,8 +16,8 @@ from penstock.core.schema import Schema
 from penstock.core.time import FIRST, NEVER
 from penstock.engine.static_files import Numbered, read_file, refuse_keys, rows_given
 from penstock.errors import BadInput, NotFound, StorageError
-from penstock.flow.plan import Static
 from penstock.log.port import Appended, Chunk, End, Frame, Sender, TopicSpec
+from penstock.plan import Static
 
 FRAME = 100_000  # rows that are read at once
 

@@ -12,11 +12,11 @@ from penstock.engine.decision import EngineMark
 from penstock.engine.following import Moved, Piece, Times, follow, numbers_of, pieces, times_of
 from penstock.engine.program import Program
 from penstock.engine.source import SourceSpec
-from penstock.engine.verdicts import Judge, judges
+from penstock.engine.verdicts import Judge
 from penstock.errors import BadInput, NotFound
-from penstock.flow.plan import Step
 from penstock.kernels.layouts import Spaced
 from penstock.log.port import Topic
+from penstock.plan import Step
 
 Kind = Literal["event", "filtered", "outside", "late", "corrected", "mark"]
 MOST_WINDOWS = 200
@@ -67,7 +67,7 @@ def judge_of(program: Program, step: str) -> Step | None:
     """The first judging step behind a step, with nothing but steps without state between."""
     for reader in program.readers[step]:
         target = program.plan.step(reader.name) if reader.kind in ("keyed", "step") else None
-        if target and judges(target):
+        if target and target.node.judging():
             return target
         if target and reader.kind == "step" and (found := judge_of(program, target.name)):
             return found

@@ -2,24 +2,18 @@
 
 from collections import Counter
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from penstock.core.time import FOREVER, micros
 from penstock.engine.following import Moved, Times
-from penstock.flow.plan import Keyed, Step, Window
 from penstock.kernels.fixed import layout_of
 from penstock.kernels.layouts import Layout
 from penstock.kernels.port import Fates
+from penstock.plan import Step
 
 Mask = npt.NDArray[np.bool_]
-
-
-def judges(step: Step) -> bool:
-    """Whether a step calls rows late."""
-    return isinstance(step.definition, Keyed) and step.definition.late in ("divert", "ignore", "correct")
 
 
 @dataclass(frozen=True)
@@ -33,10 +27,10 @@ class Judge:
 
     @classmethod
     def of(cls, step: Step) -> "Judge":
-        definition: Any = step.definition
-        allowed = micros(definition.allowed) if definition.late == "correct" and hasattr(definition, "allowed") else 0
-        layout = layout_of(definition.layout) if isinstance(definition, Window) else None
-        return cls(layout, definition.late, allowed, hasattr(definition, "allowed"))
+        judging = step.node.judging()
+        assert judging, f"step {step.name} calls no row late"
+        allowed = micros(judging.allowed) if judging.late == "correct" else 0
+        return cls(layout_of(judging.layout) if judging.layout else None, judging.late, allowed, judging.corrects)
 
     def pairs(self, times: Times) -> tuple[Times, Times, Times]:
         """(number of the row, start of the window, end of the window) for all of them; without windows both are the row's time."""

@@ -14,7 +14,7 @@ from penstock.engine.disorder import least_keeping
 from penstock.engine.following import Moved, Piece, Times, follow, numbers_of, pieces, times_of
 from penstock.engine.program import Program
 from penstock.engine.source import SourceSpec
-from penstock.engine.verdicts import Judge, judges
+from penstock.engine.verdicts import Judge
 from penstock.kernels.port import Fates
 from penstock.log.port import Topic
 
@@ -60,7 +60,7 @@ class Tried:
 def what_if(program: Program, topics: Mapping[str, Topic], marks: Iterable[EngineMark], lateness: int) -> list[Tried]:
     """Every judging step that reads a source directly or through steps without state, in the order of the plan."""
     marks = list(marks)
-    tried = {step.name: Tried(step.name) for step in program.plan.steps if judges(step)}
+    tried = {step.name: Tried(step.name) for step in program.plan.steps if step.node.judging()}
     for name, spec in program.sources.items():
         if spec.topic not in topics or spec.versions:
             continue

@@ -19,11 +19,12 @@ from penstock.engine.following import Moved, Piece, follow, marks_of, pieces, ti
 from penstock.engine.program import DEAD, LATE, Program, Reader
 from penstock.engine.rowwise import map_or_fail
 from penstock.engine.source import SourceSpec
-from penstock.engine.verdicts import Judge, judges
+from penstock.engine.verdicts import Judge
 from penstock.engine.whereabouts import Event, Story, epoch_text, letters, unread
-from penstock.flow.plan import LateRows, MapArrow, Step, Where
 from penstock.log.codec import encode_json
 from penstock.log.port import Log, Topic
+from penstock.plan import LateRows, MapArrow, Step, Where
+from penstock.plan.meaning import is_of
 
 
 class Followed:
@@ -43,7 +44,7 @@ class Followed:
                 epoch = epoch_text(self.decisions, name, self.where)
                 read = read or epoch is not None
                 events += self._source(spec, epoch)
-        changed = self.last is not None and self.last.fingerprint != self.program.fingerprint()
+        changed = self.last is not None and not is_of(self.program.plan, self.last.fingerprint)
         note = "its file has changed since it last ran: this is how it would be now" if changed else None
         return Story(self.program.plan.flow, read, tuple(events), note)
 
@@ -103,15 +104,15 @@ class Followed:
         passed = follow(step, rows)
         if passed is None:
             yield Event(step.name, "not followed", "evaluated by Spark SQL, not followed")
-        elif isinstance(step.definition, MapArrow) and not passed.num_rows:
-            ((_, function, cause),) = map_or_fail(step, step.definition.function, rows)[1]
+        elif isinstance(step.node, MapArrow) and not passed.num_rows:
+            ((_, function, cause),) = map_or_fail(step, step.node.function, rows)[1]
             yield Event(step.name, "dead", f"dead: {function}: {cause}")
         elif not passed.num_rows:
-            assert isinstance(step.definition, Where)
-            values = self._values(rows, step.definition.condition.columns)
-            yield Event(step.name, "filtered", f"filtered: {step.definition.condition.text} is not true of {values}")
+            assert isinstance(step.node, Where)
+            values = self._values(rows, step.node.condition.columns)
+            yield Event(step.name, "filtered", f"filtered: {step.node.condition.text} is not true of {values}")
         else:
-            made = "" if isinstance(step.definition, Where) else f": {self._values(passed, step.schema.names)}"
+            made = "" if isinstance(step.node, Where) else f": {self._values(passed, step.schema.names)}"
             yield Event(step.name, "passed", f"passed on{made}")
             yield from self._push(step.name, passed, of, spec)
 
@@ -119,9 +120,9 @@ class Followed:
         return encode_json(rows.select([n for n in names if n in rows.column_names]))[0].decode()
 
     def _keyed(self, step: Step, reader: Reader, rows: pa.Table, of: Moved, spec: SourceSpec) -> Iterator[Event]:
-        on: Sequence[str] = getattr(step.definition, "by", getattr(step.definition, "on", ()))
+        on: Sequence[str] = getattr(step.node, "by", getattr(step.node, "on", ()))
         key = f" under {self._values(rows, on)}" if on else ""
-        if not judges(step):
+        if not step.node.judging():
             yield self._unjudged(step, key, rows, of, spec)
             return
         judge, times = Judge.of(step), times_of(rows)
@@ -138,7 +139,7 @@ class Followed:
 
     def _unjudged(self, step: Step, key: str, rows: pa.Table, of: Moved, spec: SourceSpec) -> Event:
         """Steps that call no row late; one that forgets silent keys may find a row too old."""
-        keep, time = getattr(step.definition, "keep", None), int(times_of(rows)[0])
+        keep, time = getattr(step.node, "keep", None), int(times_of(rows)[0])
         behind = int(of.watermark(spec.lateness)[0]) - time
         if keep is None or behind < micros(keep):
             return Event(step.name, "passed", f"taken{key}: this step calls no row late{self._goes(step)}")
@@ -181,7 +182,7 @@ class Followed:
         for reader in self.program.readers[step.name]:
             if reader.kind == "late" and reader.port == port:
                 late = self.program.plan.step(reader.name)
-                assert isinstance(late.definition, LateRows)
+                assert isinstance(late.node, LateRows)
                 yield Event(late.name, "passed", f"passed on as a late row of {step.name}")
                 yield from self._push(late.name, rows, of, spec)
         if step.name in self.program.late_sink:

@@ -43,12 +43,12 @@ from penstock.engine.source import topic_of
 from penstock.engine.staging import Pile
 from penstock.engine.state import CARRIED, Merging, StateWriter, apply_changes, load_state, read_run
 from penstock.errors import BadFlow, BadRow, FailedRow, PenstockError
-from penstock.flow.plan import Lookup, MapArrow, Step, Union, Where
 from penstock.kernels.port import Changes, Fates, Stepped, keeps_order, position_needed
 from penstock.kernels.rowwise import as_input
 from penstock.kernels.unanswered import FAILED
 from penstock.log.codec import encode_json
 from penstock.log.port import Log
+from penstock.plan import Lookup, MapArrow, Step, Union, Where
 from penstock.storage.port import Storage
 
 Blocks = dict[tuple[str, int], list[pa.Table]]  # (keyed step, port) -> rows with HASH
@@ -193,24 +193,24 @@ class Work:
 
     def _rowwise(self, step: Step, port: int, rows: pa.Table, topic: str | None) -> pa.Table:
         fates = self.result.fates[step.name]
-        if isinstance(step.definition, Lookup):
+        if isinstance(step.node, Lookup):
             answered, told, unfit = look_up(step, rows, SYSTEM)
             fates.update(told)
             self.fail(step, rows, unfit, topic)
             return answered
-        if isinstance(step.definition, MapArrow):
-            mapped, failures = map_or_fail(step, step.definition.function, rows)
+        if isinstance(step.node, MapArrow):
+            mapped, failures = map_or_fail(step, step.node.function, rows)
             fates.update({"in": rows.num_rows, "passed": mapped.num_rows})
             self.fail(step, rows, failures, topic)
             return mapped
-        if isinstance(step.definition, Union):
+        if isinstance(step.node, Union):
             out: pa.Table | None = as_input(self._united(step, positioned(rows, topic)), port)
         else:
             out = row_by_row(step, rows)
         if out is None:
             raise BadFlow(f'step "{step.name}" cannot run here')
         fates.update({"in": rows.num_rows, "passed": out.num_rows})
-        if isinstance(step.definition, Where):
+        if isinstance(step.node, Where):
             fates["filtered"] += rows.num_rows - out.num_rows
         return out
 

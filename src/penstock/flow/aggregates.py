@@ -6,9 +6,10 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
+from penstock import plan
 from penstock.core.expression import Column, Expression
 from penstock.core.schema import Schema
-from penstock.flow import arguments, plan
+from penstock.flow import arguments
 from penstock.flow.aggregate_types import result_type
 from penstock.flow.place import At
 

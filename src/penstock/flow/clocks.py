@@ -8,7 +8,7 @@ import pyarrow as pa
 from penstock.core.schema import TIMESTAMP, Schema, type_text
 from penstock.core.time import duration
 from penstock.flow.place import At, Place, find
-from penstock.flow.plan import ClockFix
+from penstock.plan import ClockFix
 
 APPEND = "append"  # in place of a column: the time at which the log took the record
 

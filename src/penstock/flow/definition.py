@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from penstock.core.schema import Schema
-from penstock.flow.plan import Keyed, Origin, Step
+from penstock.plan import Origin, Step
 
 if TYPE_CHECKING:
     from penstock.flow.place import At
@@ -29,7 +29,7 @@ class Known:
     @property
     def judging(self) -> Step:
         """The step that says which rows are late; its own, where none does."""
-        return next((step for step in reversed(self.steps) if isinstance(step.definition, Keyed)), self.step)
+        return next((step for step in reversed(self.steps) if step.keyed), self.step)
 
     @property
     def name(self) -> str:

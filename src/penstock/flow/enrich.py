@@ -7,8 +7,8 @@ from typing import ClassVar, Literal
 
 import pyarrow as pa
 
+from penstock import plan
 from penstock.core.schema import TIMESTAMP, Schema, type_text
-from penstock.flow import plan
 from penstock.flow.definition import Known
 from penstock.flow.matching import right_names
 from penstock.flow.place import At, find
@@ -106,12 +106,10 @@ def carry_append_times(steps: Sequence[plan.Step]) -> tuple[plan.Step, ...]:
     """Sources above a join as of now give the append times of their rows."""
     wanted: set[str] = set()
     for step in reversed(steps):
-        if step.name in wanted or (isinstance(step.definition, plan.Enrich) and step.definition.as_of == "now"):
+        if step.name in wanted or step.node.wants_append_times:
             wanted |= set(step.inputs)
     return tuple(
-        replace(s, definition=replace(s.definition, appended=True))
-        if s.name in wanted and isinstance(s.definition, plan.Source)
-        else s
+        replace(s, node=replace(s.node, appended=True)) if s.name in wanted and isinstance(s.node, plan.Source) else s
         for s in steps
     )
 
@@ -119,7 +117,7 @@ def carry_append_times(steps: Sequence[plan.Step]) -> tuple[plan.Step, ...]:
 def _straight(known: Known) -> bool:
     """Rows as they came from a topic; nothing but steps that look at one row each lies between."""
     made = plan.Source | plan.Where | plan.Select | plan.MapArrow | plan.Lookup | plan.Union | plan.Latest | plan.Enrich
-    return isinstance(known.step.definition, made) and all(_straight(above) for above in known.inputs)
+    return isinstance(known.step.node, made) and all(_straight(above) for above in known.inputs)
 
 
 def _versions(table: Known, at: At, doing: str) -> Known:

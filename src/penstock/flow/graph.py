@@ -15,10 +15,10 @@ from penstock.flow import arguments
 from penstock.flow.definition import Definition, Node
 from penstock.flow.origin import origin
 from penstock.flow.place import Place
-from penstock.flow.plan import DEAD_LIMIT, ClockFix, Origin
 from penstock.flow.sources import StreamDefinition
 from penstock.flow.stream import Stream
 from penstock.flow.tables import Form, StaticDefinition, TableDefinition, static_name, static_of
+from penstock.plan import DEAD_LIMIT, ClockFix, Origin
 
 
 @dataclass(frozen=True)

@@ -7,12 +7,12 @@ from typing import ClassVar
 
 import pyarrow as pa
 
+from penstock import plan
 from penstock.core import time
 from penstock.core.change import LEFT, LEFT_TIME, RIGHT, RIGHT_TIME
 from penstock.core.expression import Expression
 from penstock.core.schema import Schema, type_text
 from penstock.errors import BadTime
-from penstock.flow import plan
 from penstock.flow.definition import Known
 from penstock.flow.matching import joined_schema, meeting_columns, right_names
 from penstock.flow.place import At

@@ -7,9 +7,9 @@ from datetime import timedelta
 from typing import Literal
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
+from penstock import plan
 from penstock.core import time
 from penstock.errors import BadInput, BadTime
-from penstock.flow import plan
 from penstock.flow.origin import origin
 
 Span = str | timedelta

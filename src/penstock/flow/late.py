@@ -6,9 +6,9 @@ from typing import ClassVar
 
 import pyarrow as pa
 
+from penstock import plan
 from penstock.core.expression import Expression, Literal
 from penstock.core.schema import Schema, type_text
-from penstock.flow import plan
 from penstock.flow.definition import Known
 from penstock.flow.matching import joined_schema
 from penstock.flow.place import At
@@ -26,11 +26,12 @@ class LateDefinition:
 
     def resolve(self, at: At, inputs: Sequence[Known]) -> Known:
         (judged,) = inputs
-        definition = judged.judging.definition
-        if isinstance(definition, plan.Keyed) and definition.late == "ignore":
+        node = judged.judging.node
+        judging = node.judging()
+        if judging and judging.late == "ignore":
             at.refuse(f"cannot read the late rows of {judged.label}: it ignores them", hint='use late="divert" there')
-        if isinstance(definition, plan.StreamJoin):
-            return _of_join(at, judged, definition)
+        if isinstance(node, plan.StreamJoin):
+            return _of_join(at, judged, node)
         above = judged.inputs[0]
         step = plan.Step(at.name, (judged.judging.name,), plan.LateRows(), above.schema, at.origin)
         return Known((step,), at.name, above.view_key, above.topic_key, (judged,))

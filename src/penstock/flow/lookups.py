@@ -9,9 +9,10 @@ from typing import Any, ClassVar, Literal
 
 import pyarrow as pa
 
+from penstock import plan
 from penstock.core.schema import Schema
 from penstock.core.time import duration
-from penstock.flow import arguments, plan
+from penstock.flow import arguments
 from penstock.flow.definition import Known
 from penstock.flow.place import At
 

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
+from penstock import plan
 from penstock.core.schema import Schema, type_text
-from penstock.flow import plan
 from penstock.flow.definition import Known
 from penstock.flow.place import At, find
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from penstock.errors import BadFlow
 from penstock.flow.definition import Node
 from penstock.flow.place import Place
-from penstock.flow.plan import Origin
+from penstock.plan import Origin
 
 _LONGEST = 150
 _ALL_ARE_COLUMNS = ("select", "with_columns")  # a verb whose name= would be a column called name

@@ -4,7 +4,7 @@ import os
 import sys
 from types import FrameType
 
-from penstock.flow.plan import Origin
+from penstock.plan import Origin
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 

@@ -13,7 +13,7 @@ from penstock.core.names import check_column
 from penstock.core.schema import Schema, type_text
 from penstock.errors import BadFlow, BadInput
 from penstock.flow.analyzer import Analyzer
-from penstock.flow.plan import Origin
+from penstock.plan import Origin
 
 if TYPE_CHECKING:
     from penstock.flow.definition import Known

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from penstock.flow import plan
+from penstock import plan
 from penstock.flow.analyzer import Analyzer
 from penstock.flow.definition import Known, Node
 from penstock.flow.enrich import carry_append_times
@@ -35,7 +35,7 @@ def resolve(
     _check_hidden_names(graph.name, steps)
     check_topics(graph.name, nodes, known, topics, suggest)
     outputs = tuple(_output(graph.name, written, known[written.node]) for written in graph.outputs)
-    return plan.Plan(graph.name, prune(steps, outputs), outputs, graph.dead_limit)
+    return plan.Plan(graph.name, prune(graph.name, steps, outputs), outputs, graph.dead_limit)
 
 
 def _check_outputs(graph: FlowGraph) -> None:

@@ -6,9 +6,9 @@ from typing import ClassVar
 
 import pyarrow as pa
 
+from penstock import plan
 from penstock.core.expression import Column, Expression
 from penstock.core.schema import Schema, type_text
-from penstock.flow import plan
 from penstock.flow.definition import Known
 from penstock.flow.place import At, find
 
@@ -149,10 +149,6 @@ class UnionDefinition:
 def passed_on(name: str, schema: Schema) -> Expression:
     """A column as it is."""
     return Expression(f"`{name}`", schema.type(name), (name,), Column(name, schema.type(name)))
-
-
-def is_passed_on(name: str, e: Expression) -> bool:
-    return e.tree == Column(name, e.type)
 
 
 def projected(at: At, above: Known, columns: Columns, on_error: plan.OnError = "dead") -> Known:

@@ -7,8 +7,9 @@ from typing import ClassVar
 
 import pyarrow as pa
 
+from penstock import plan
 from penstock.core.schema import TIMESTAMP, Schema, type_text
-from penstock.flow import clocks, plan
+from penstock.flow import clocks
 from penstock.flow.clocks import APPEND
 from penstock.flow.definition import Known
 from penstock.flow.place import At

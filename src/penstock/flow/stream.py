@@ -16,10 +16,10 @@ from penstock.flow.enrich import HISTORY, AsOf, EnrichDefinition
 from penstock.flow.joins import JoinDefinition, Within, bounds
 from penstock.flow.kinds import Kind, Span
 from penstock.flow.late import LateDefinition
-from penstock.flow.plan import Emit, How, Late, OnError
 from penstock.flow.rows import MapArrowDefinition, SelectDefinition, UnionDefinition, WhereDefinition, WithColumnsDefinition
 from penstock.flow.tables import LatestDefinition
 from penstock.flow.windows import LastDefinition, RunningDefinition, WindowDefinition
+from penstock.plan import Emit, How, Late, OnError
 
 if TYPE_CHECKING:
     from penstock.flow.graph import FlowGraph

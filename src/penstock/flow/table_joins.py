@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from penstock.flow import plan
+from penstock import plan
 from penstock.flow.definition import Known
 from penstock.flow.matching import joined_schema, meeting_columns, right_names
 from penstock.flow.place import At
@@ -50,5 +50,5 @@ def output_key(on: Sequence[str], how: str, left: Sequence[str], right: Sequence
 def _never_null(known: Known) -> bool:
     """A table of a topic or a file: what has null in its key is a dead letter there, or an error."""
     if known.inputs:
-        return isinstance(known.step.definition, plan.Where | plan.Select) and all(_never_null(above) for above in known.inputs)
-    return isinstance(known.step.definition, plan.Latest)
+        return isinstance(known.step.node, plan.Where | plan.Select) and all(_never_null(above) for above in known.inputs)
+    return isinstance(known.step.node, plan.Latest)

@@ -8,9 +8,9 @@ from typing import Any, ClassVar, Literal
 
 import pyarrow as pa
 
+from penstock import plan
 from penstock.core.names import check_name
 from penstock.core.schema import Schema, type_text
-from penstock.flow import plan
 from penstock.flow.definition import Known
 from penstock.flow.origin import directory
 from penstock.flow.place import At

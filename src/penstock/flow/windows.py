@@ -7,9 +7,9 @@ from typing import ClassVar
 
 import pyarrow as pa
 
+from penstock import plan
 from penstock.core.expression import Expression
 from penstock.core.schema import TIMESTAMP, Schema
-from penstock.flow import plan
 from penstock.flow.aggregates import Agg, output_field, resolve_all
 from penstock.flow.definition import Known
 from penstock.flow.kinds import Count, Kind, Session, Sliding

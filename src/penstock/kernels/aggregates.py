@@ -7,7 +7,6 @@ aggregates share what they have in common.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal, localcontext
-from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -23,23 +22,7 @@ from penstock.kernels.selections import Collected, Distinct, End, Top
 from penstock.kernels.sketches import Buckets, Registers
 from penstock.kernels.tables import as_type
 from penstock.kernels.tables import column as whole
-
-
-class Aggregate(Protocol):
-    """One column of a result. `options` belong to the function, see `bag_of` and `result`."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def function(self) -> str: ...
-    @property
-    def column(self) -> str | None: ...  # None: of rows
-    @property
-    def type(self) -> pa.DataType: ...
-    @property
-    def others(self) -> tuple[str, ...]: ...  # further columns it reads
-    @property
-    def options(self) -> tuple[Any, ...]: ...
+from penstock.plan import Aggregate
 
 
 @dataclass

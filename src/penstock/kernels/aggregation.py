@@ -11,11 +11,12 @@ import pyarrow as pa
 from penstock.core.names import RESERVED_PREFIX
 from penstock.core.time import text
 from penstock.errors import BadRow
-from penstock.kernels.aggregates import Aggregate, kept_for, result
+from penstock.kernels.aggregates import kept_for, result
 from penstock.kernels.own import GroupFailed
 from penstock.kernels.parts import Partial, carry, folding
 from penstock.kernels.tables import column, plain, stored, with_plain
 from penstock.kernels.unanswered import FAILED, NoResult, marked
+from penstock.plan import Aggregate
 
 Longs = npt.NDArray[np.int64]
 

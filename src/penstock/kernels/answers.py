@@ -1,7 +1,6 @@
 """Rows of a stream and the versions that they see, as the rows that an enrich gives."""
 
-from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import pyarrow as pa
 
@@ -9,12 +8,13 @@ from penstock.core.change import ADDRESS, APPENDED, POSITION, TIME, WATERMARK
 from penstock.core.position import position_texts
 from penstock.kernels.keyed import Longs
 from penstock.kernels.tables import as_type, column, travelling
+from penstock.plan import Enrich
 
 
 class Answers:
     """Makes rows of the output's schema; where there is no version, what comes from the table is null."""
 
-    def __init__(self, names: "Names", schema: pa.Schema) -> None:
+    def __init__(self, names: Enrich, schema: pa.Schema) -> None:
         self._schema, self._right = schema, dict(names.right)
         self._version = tuple(names.version or ())
         self.of_the_table = [n for n in schema.names if n in self._right or n in self._version]
@@ -38,12 +38,3 @@ class Answers:
         if name in self._version:
             return column(versions, TIME) if name == self._version[0] else position_texts(column(versions, POSITION))
         return column(versions, self._right[name])
-
-
-class Names(Protocol):
-    """Which columns of the output come from the table."""
-
-    @property
-    def right(self) -> Sequence[tuple[str, str]]: ...
-    @property
-    def version(self) -> tuple[str, str] | None: ...

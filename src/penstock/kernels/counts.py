@@ -5,7 +5,7 @@ result, and how many were full before; the newest run wins.
 """
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -14,14 +14,14 @@ import pyarrow as pa
 from penstock.core.change import HASH, POSITION, TIME, WATERMARK
 from penstock.core.position import window_positions
 from penstock.core.time import FOREVER, NEVER
-from penstock.kernels.aggregates import Aggregate
 from penstock.kernels.aggregation import Aggregation
 from penstock.kernels.changes import newest_of_all, touched
-from penstock.kernels.keyed import Late, in_order, judge_instants, key_numbers, placed
+from penstock.kernels.keyed import in_order, judge_instants, key_numbers, placed
 from penstock.kernels.port import Changes, Prepared, State, Stepped
 from penstock.kernels.tables import as_type, column, numbers, plain, sorted_by_hash, travelling
 from penstock.kernels.unanswered import parted, stepped, with_failed
 from penstock.kernels.waiting_rows import WaitingRows
+from penstock.plan import Aggregate, Count, Late
 
 Longs = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -183,18 +183,5 @@ def _keys(rows: pa.Table, by: Sequence[str]) -> pa.Table:
     return rows.select([*by, HASH])
 
 
-class Definition(Protocol):
-    """What a flow says of count windows."""
-
-    @property
-    def by(self) -> Sequence[str]: ...
-    @property
-    def rows(self) -> int: ...
-    @property
-    def aggregates(self) -> Sequence[Aggregate]: ...
-    @property
-    def late(self) -> Late: ...
-
-
-def build(count: Definition, inputs: Sequence[pa.Schema], output: pa.Schema) -> CountKernel:
+def build(count: Count, inputs: Sequence[pa.Schema], output: pa.Schema) -> CountKernel:
     return CountKernel(count.by, count.rows, count.aggregates, count.late, inputs[0], output)

@@ -8,7 +8,6 @@ answers may still change (kernels/answered_rows.py).
 from collections import Counter
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import Literal, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -24,6 +23,7 @@ from penstock.kernels.port import Changes, Fates, Prepared, State, Stepped
 from penstock.kernels.tables import numbers, sorted_by_hash
 from penstock.kernels.versions import VERSIONS, Mask, Versions, without_null
 from penstock.kernels.waiting_rows import WaitingRows
+from penstock.plan import Enrich
 
 _LONGEST = FOREVER // 2  # a longer span means the same, and could overflow
 
@@ -35,7 +35,7 @@ class EnrichKernel:
 
     def __init__(
         self,
-        enrich: "Definition",
+        enrich: Enrich,
         stream_schema: pa.Schema,
         table_schema: pa.Schema,
         output_schema: pa.Schema,
@@ -197,32 +197,7 @@ class EnrichKernel:
         return empty.append_column(OP, pa.array([], pa.int8())) if self._correct else empty
 
 
-class Definition(Protocol):
-    """What a flow says of an enrich."""
-
-    @property
-    def on(self) -> Sequence[str]: ...
-    @property
-    def key(self) -> Sequence[str]: ...
-    @property
-    def how(self) -> Literal["left", "inner"]: ...
-    @property
-    def as_of(self) -> Literal["event", "now"]: ...
-    @property
-    def right(self) -> Sequence[tuple[str, str]]: ...
-    @property
-    def correct(self) -> bool: ...
-    @property
-    def allowed(self) -> timedelta: ...
-    @property
-    def wait(self) -> timedelta | None: ...
-    @property
-    def history(self) -> timedelta | None: ...
-    @property
-    def version(self) -> tuple[str, str] | None: ...
-
-
-def build(enrich: Definition, inputs: Sequence[pa.Schema], output: pa.Schema) -> EnrichKernel:
+def build(enrich: Enrich, inputs: Sequence[pa.Schema], output: pa.Schema) -> EnrichKernel:
     return EnrichKernel(enrich, inputs[0], inputs[1], output)
 
 

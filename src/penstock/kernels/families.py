@@ -7,6 +7,7 @@ import pyarrow as pa
 
 from penstock.kernels import counts, enrich, fixed, grouping, joins, last, latest, matched, running, sessions, sliding, table_joins
 from penstock.kernels.port import Kernel
+from penstock.plan import Node
 
 _FAMILIES: dict[str, Callable[[Any, Sequence[pa.Schema], pa.Schema], Kernel]] = {
     "window": fixed.build,
@@ -24,6 +25,7 @@ _FAMILIES: dict[str, Callable[[Any, Sequence[pa.Schema], pa.Schema], Kernel]] = 
 }
 
 
-def kernel_of(family: str, definition: Any, inputs: Sequence[pa.Schema], output: pa.Schema) -> Kernel:
-    """The kernel of a keyed step: its definition, the schemas of its inputs, the schema it gives."""
-    return _FAMILIES[family](definition, inputs, output)
+def kernel_of(node: Node, inputs: Sequence[pa.Schema], output: pa.Schema) -> Kernel:
+    """The kernel of a keyed step: what it does, the schemas of its inputs, the schema it gives."""
+    assert node.family
+    return _FAMILIES[node.family](node, inputs, output)

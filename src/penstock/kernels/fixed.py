@@ -1,24 +1,18 @@
 """Which kernel runs a fixed window."""
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import pyarrow as pa
 
 from penstock.core.time import micros
 from penstock.kernels.layouts import Calendar, Layout, Spaced
 from penstock.kernels.panes import PaneKernel
-from penstock.kernels.windows import Changing, WindowKernel
+from penstock.kernels.windows import WindowKernel
+from penstock.plan import Window
 
 
-class Definition(Changing, Protocol):
-    """What a flow says of a fixed window."""
-
-    @property
-    def layout(self) -> Any: ...  # size, every, offset; or unit, zone
-
-
-def build(window: Definition, inputs: Sequence[pa.Schema], output: pa.Schema) -> WindowKernel:
+def build(window: Window, inputs: Sequence[pa.Schema], output: pa.Schema) -> WindowKernel:
     layout, allowed = layout_of(window.layout), micros(window.allowed)
     if layout.single and window.late != "correct" and window.emit == "final" and window.early is None:
         return WindowKernel(window.by, layout, window.aggregates, window.late, inputs[0], output)

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -11,11 +10,11 @@ import pyarrow as pa
 from penstock.core.change import HASH, TIME
 from penstock.core.hashing import hash64
 from penstock.kernels import corrections
-from penstock.kernels.aggregates import Aggregate
 from penstock.kernels.aggregation import Aggregation
 from penstock.kernels.chains import Chains, alike, chained, cut
 from penstock.kernels.keyed import key_numbers
 from penstock.kernels.tables import numbers
+from penstock.plan import Aggregate
 
 Longs = npt.NDArray[np.int64]
 
@@ -26,19 +25,7 @@ _LONG = pa.int64()
 _PANE, _SESSION = "__pane", "__session"
 
 
-@dataclass(frozen=True)
-class _OfTime:
-    """An aggregate over the rows' time."""
-
-    name: str
-    function: str
-    column: str | None = TIME
-    type: pa.DataType = _LONG
-    others: tuple[str, ...] = ()
-    options: tuple[Any, ...] = ()
-
-
-_SPAN = (_OfTime(FIRST, "min"), _OfTime(LAST, "max"))
+_SPAN = (Aggregate(FIRST, "min", TIME, _LONG), Aggregate(LAST, "max", TIME, _LONG))  # over the rows' time
 
 
 @dataclass(frozen=True)

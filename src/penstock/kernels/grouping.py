@@ -5,29 +5,17 @@ aggregated anew.
 """
 
 from collections.abc import Sequence
-from typing import Protocol
 
 import pyarrow as pa
 
-from penstock.kernels.aggregates import Aggregate
 from penstock.kernels.grouping_results import GroupResults
 from penstock.kernels.grouping_rows import RowsKernel
 from penstock.kernels.grouping_sums import SumsKernel, can_be_taken_back
 from penstock.kernels.port import Kernel
+from penstock.plan import Grouping
 
 
-class Definition(Protocol):
-    """What a flow says of groups of a table."""
-
-    @property
-    def by(self) -> Sequence[str]: ...
-    @property
-    def aggregates(self) -> Sequence[Aggregate]: ...
-    @property
-    def key(self) -> Sequence[str]: ...
-
-
-def build(grouping: Definition, inputs: Sequence[pa.Schema], output: pa.Schema) -> Kernel:
+def build(grouping: Grouping, inputs: Sequence[pa.Schema], output: pa.Schema) -> Kernel:
     results = GroupResults(grouping.by, grouping.aggregates, inputs[0], output)
     if can_be_taken_back(grouping.aggregates, inputs[0]):
         return SumsKernel(results, inputs[0])

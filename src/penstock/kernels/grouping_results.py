@@ -1,8 +1,6 @@
 """How groups of a table's rows are told: the row of each, and what changed of it."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -10,25 +8,15 @@ import pyarrow as pa
 from penstock.core.change import HASH, OP, POSITION, TIME, WATERMARK
 from penstock.core.position import window_positions
 from penstock.core.time import NEVER
-from penstock.kernels.aggregates import Aggregate
 from penstock.kernels.aggregation import Aggregation
 from penstock.kernels.changes import Differences, differences
 from penstock.kernels.tables import as_type, column, travelling, with_plain
 from penstock.kernels.unanswered import with_failed
+from penstock.plan import Aggregate
 
 COUNT, LAST = "__count", "__last"  # how many rows a group has, and the time of the newest
 
 _LONG = pa.int64()
-
-
-@dataclass(frozen=True)
-class _OfEveryGroup:
-    name: str
-    function: str
-    column: str | None
-    type: pa.DataType = _LONG
-    others: tuple[str, ...] = ()
-    options: tuple[Any, ...] = ()
 
 
 class GroupResults:
@@ -38,7 +26,7 @@ class GroupResults:
         self.by, self._output = list(by), output
         self.name = self.by or [HASH]
         timed = pa.schema([*rows, (TIME, pa.int64())])
-        every = (_OfEveryGroup(COUNT, "count", None), _OfEveryGroup(LAST, "max", TIME))
+        every = (Aggregate(COUNT, "count", None, _LONG), Aggregate(LAST, "max", TIME, _LONG))
         self.aggregation = Aggregation([*every, *aggregates], timed)
         self._schema = travelling(output, (OP, pa.int8()))
         self._told = list(dict.fromkeys([*self.by, *output.names]))

@@ -10,13 +10,14 @@ import pyarrow as pa
 
 from penstock.core.change import HASH, TIME
 from penstock.core.hashing import hash64
-from penstock.kernels.aggregates import Aggregate, kept_for
+from penstock.kernels.aggregates import kept_for
 from penstock.kernels.current import MARK, Current, Mark, taken_back
 from penstock.kernels.grouping_results import GroupResults
 from penstock.kernels.parts import Part
 from penstock.kernels.port import Changes, Prepared, State, Stepped
 from penstock.kernels.session_state import distinct
 from penstock.kernels.tables import numbers, sorted_by_hash
+from penstock.plan import Aggregate
 
 GROUPS = "groups"
 

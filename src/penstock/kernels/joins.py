@@ -6,15 +6,12 @@ State: tables "left" and "right" hold the rows that may still meet others, in sl
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from datetime import timedelta
-from typing import Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.core.change import HASH, POSITION, TIME
-from penstock.core.expression import Expression
 from penstock.core.hashing import Hashes, hash64
 from penstock.core.time import FOREVER, NEVER, micros
 from penstock.kernels import waiting
@@ -24,9 +21,9 @@ from penstock.kernels.pairing import Condition, Output
 from penstock.kernels.port import Changes, Prepared, State, Stepped
 from penstock.kernels.probe import Side, Stretch, probe
 from penstock.kernels.tables import by_slot, column, numbers, sorted_by_hash
+from penstock.plan import Join, Matched, Pairs
 
 Mask = npt.NDArray[np.bool_]
-How = Literal["inner", "left", "right", "full", "semi", "anti"]
 
 SIDES = ("left", "right")
 _ALONE: dict[str, tuple[int, ...]] = {"left": (0,), "anti": (0,), "right": (1,), "full": (0, 1)}  # whose rows come out unmatched
@@ -35,36 +32,14 @@ _NARROWEST = 60_000_000  # a slot is at least a minute, so that a short bound un
 _WAITING_PER_SLOT = 8
 
 
-class Definition(Protocol):
-    """What a flow says of a join."""
-
-    @property
-    def on(self) -> Sequence[str]: ...
-    @property
-    def lo(self) -> timedelta: ...
-    @property
-    def hi(self) -> timedelta: ...
-    @property
-    def how(self) -> How: ...
-    @property
-    def late(self) -> str: ...
-    @property
-    def right(self) -> Sequence[tuple[str, str]]:
-        """Name in the joined row, and name on the right side."""
-        ...
-
-    @property
-    def condition(self) -> Expression | None:
-        """What else must hold of a pair, over the columns of the joined row."""
-        ...
-
-
 class JoinKernel:
     """l and r match iff their `on` columns are equal (null equals nothing), lo <= r.t - l.t <= hi, and the condition holds."""
 
     needs_position, gives_position = True, True
 
-    def __init__(self, join: Definition, inputs: Sequence[pa.Schema], output: pa.Schema, *, slot_us: int | None = None) -> None:
+    def __init__(
+        self, join: Join | Pairs | Matched, inputs: Sequence[pa.Schema], output: pa.Schema, *, slot_us: int | None = None
+    ) -> None:
         """slot_us: how wide a slot of state is (state cannot change it)."""
         self._on, self._how, self._late = tuple(join.on), join.how, join.late
         self._lo, self._hi = micros(join.lo), micros(join.hi)
@@ -255,7 +230,7 @@ class JoinKernel:
         return _with_hash(rows, codes)
 
 
-def build(join: Definition, inputs: Sequence[pa.Schema], output: pa.Schema) -> JoinKernel:
+def build(join: Join | Pairs, inputs: Sequence[pa.Schema], output: pa.Schema) -> JoinKernel:
     return JoinKernel(join, inputs, output)
 
 

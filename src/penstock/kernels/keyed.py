@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -16,10 +15,9 @@ from penstock.kernels.aggregation import frame_of
 from penstock.kernels.judging import behind_their_watermark
 from penstock.kernels.port import Prepared
 from penstock.kernels.tables import column, numbers, with_plain
+from penstock.plan import Late
 
 Longs = npt.NDArray[np.int64]
-
-Late = Literal["divert", "ignore"]
 
 
 def placed(fields: Iterable[pa.Field]) -> pa.Schema:

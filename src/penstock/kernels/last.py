@@ -2,8 +2,6 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from datetime import timedelta
-from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -15,6 +13,7 @@ from penstock.kernels.keyed import placed
 from penstock.kernels.port import Changes, Prepared, State, Stepped
 from penstock.kernels.tables import numbers, sorted_by_hash, travelling
 from penstock.kernels.waiting_rows import WaitingRows
+from penstock.plan import Last
 
 _PART = 4096
 
@@ -77,12 +76,5 @@ def shown_rows(size_us: int, **widths: int) -> WaitingRows:
     return WaitingRows("shown", size_us - 1, **widths)
 
 
-class Definition(Protocol):
-    """What a flow says of the last rows."""
-
-    @property
-    def size(self) -> timedelta: ...
-
-
-def build(last: Definition, inputs: Sequence[pa.Schema], output: pa.Schema) -> LastKernel:
+def build(last: Last, inputs: Sequence[pa.Schema], output: pa.Schema) -> LastKernel:
     return LastKernel(micros(last.size), output)

@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +17,7 @@ from penstock.kernels.keyed import in_order, key_numbers
 from penstock.kernels.latest_pairs import Pairs, one_key_a_hash
 from penstock.kernels.port import Changes, Prepared, State, Stepped
 from penstock.kernels.tables import numbers, sorted_by_hash, travelling
+from penstock.plan import Latest
 
 CURRENT = "current"
 
@@ -29,7 +29,7 @@ class LatestKernel:
 
     needs_position, gives_position = True, True
 
-    def __init__(self, latest: "Definition", output_schema: pa.Schema) -> None:
+    def __init__(self, latest: Latest, output_schema: pa.Schema) -> None:
         self._by = list(latest.by)
         first = self._first = [latest.order] if latest.order else []
         self._order = [POSITION] if latest.by_position else [*first, TIME, POSITION]
@@ -124,18 +124,7 @@ class LatestKernel:
         return rows.select([*dict.fromkeys([*self._output.names, *self._by]), TIME, WATERMARK, POSITION, HASH])
 
 
-class Definition(Protocol):
-    """What a flow says of the current rows."""
-
-    @property
-    def by(self) -> Sequence[str]: ...
-    @property
-    def order(self) -> str | None: ...
-    @property
-    def by_position(self) -> bool: ...
-
-
-def build(latest: Definition, inputs: Sequence[pa.Schema], output: pa.Schema) -> LatestKernel:
+def build(latest: Latest, inputs: Sequence[pa.Schema], output: pa.Schema) -> LatestKernel:
     return LatestKernel(latest, output)
 
 

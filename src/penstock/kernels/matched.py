@@ -14,9 +14,10 @@ import pyarrow.compute as pc
 
 from penstock.core.change import HASH, LEFT, LEFT_TIME, POSITION, RIGHT, RIGHT_TIME, TIME
 from penstock.core.hashing import hash64
-from penstock.kernels.joins import Definition, JoinKernel
+from penstock.kernels.joins import JoinKernel
 from penstock.kernels.port import Changes, Prepared, State, Stepped
 from penstock.kernels.tables import column
+from penstock.plan import Matched
 
 PAIRS = 2  # the port
 _PLACES = ((LEFT, LEFT_TIME), (RIGHT, RIGHT_TIME))
@@ -85,5 +86,5 @@ def _without(rows: pa.Table | None, others: pa.Table | None) -> pa.Table | None:
     return rows.filter(pc.invert(pc.is_in(column(rows, POSITION), column(others, POSITION))))
 
 
-def build(join: Definition, inputs: Sequence[pa.Schema], output: pa.Schema) -> MatchedKernel:
+def build(join: Matched, inputs: Sequence[pa.Schema], output: pa.Schema) -> MatchedKernel:
     return MatchedKernel(join, inputs, output)

@@ -14,7 +14,6 @@ import pyarrow as pa
 
 from penstock.core.change import HASH
 from penstock.kernels import corrections
-from penstock.kernels.aggregates import Aggregate
 from penstock.kernels.aggregation import joinable
 from penstock.kernels.changes import SENT, among, net_changes, newest, newest_of_all, touched
 from penstock.kernels.judging import Verdicts
@@ -22,7 +21,8 @@ from penstock.kernels.layouts import Layout
 from penstock.kernels.port import Changes, State, Stepped
 from penstock.kernels.tables import column, numbers
 from penstock.kernels.unanswered import parted, stepped
-from penstock.kernels.windows import OPEN, START, Late, WindowKernel, by_start
+from penstock.kernels.windows import OPEN, START, WindowKernel, by_start
+from penstock.plan import Aggregate, Late
 
 Longs = npt.NDArray[np.int64]
 Hashes = npt.NDArray[np.uint64]

@@ -13,10 +13,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.kernels import exact
-from penstock.kernels.aggregates import Aggregate, bag_of, parts_of
+from penstock.kernels.aggregates import bag_of, parts_of
 from penstock.kernels.looking_back import Ranges
 from penstock.kernels.parts import Part
 from penstock.kernels.tables import as_type, column
+from penstock.plan import Aggregate
 
 Longs = npt.NDArray[np.int64]
 Numbers = npt.NDArray[Any]

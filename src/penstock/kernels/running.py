@@ -2,8 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from datetime import timedelta
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -11,7 +10,6 @@ import pyarrow as pa
 from penstock.core.change import HASH, POSITION, TIME, WATERMARK
 from penstock.core.position import window_positions
 from penstock.core.time import FOREVER, NEVER, micros
-from penstock.kernels.aggregates import Aggregate
 from penstock.kernels.changes import SENT, net_changes, newest, newest_of_all, touched
 from penstock.kernels.filed import Filed
 from penstock.kernels.fragments import LAST, Fragments
@@ -20,6 +18,7 @@ from penstock.kernels.session_state import END, Looked, SessionState, Stretch, d
 from penstock.kernels.tables import as_type, column, numbers, sorted_by_hash
 from penstock.kernels.unanswered import parted, with_failed
 from penstock.kernels.windows import OPEN
+from penstock.plan import Running
 
 
 class RunningKernel:
@@ -29,7 +28,7 @@ class RunningKernel:
 
     gives_position = True
 
-    def __init__(self, running: "Definition", input_schema: pa.Schema, output_schema: pa.Schema, gap: int = FOREVER) -> None:
+    def __init__(self, running: Running, input_schema: pa.Schema, output_schema: pa.Schema, gap: int = FOREVER) -> None:
         """gap: how long a key may be silent without being begun anew."""
         self._by, self._output = tuple(running.by), output_schema
         self._name = list(self._by) or [HASH]
@@ -78,7 +77,7 @@ class KeptKernel(RunningKernel):
     changes nothing: so what is still taken lies behind everything that has gone. State as that of sessions."""
 
     def __init__(
-        self, running: "Definition", input_schema: pa.Schema, output_schema: pa.Schema, keep: int, *, slot_us: int | None = None
+        self, running: Running, input_schema: pa.Schema, output_schema: pa.Schema, keep: int, *, slot_us: int | None = None
     ) -> None:
         super().__init__(running, input_schema, output_schema, keep)
         self._keep = keep
@@ -116,18 +115,7 @@ class KeptKernel(RunningKernel):
         return self._results(partials).append_column(END, pa.array(sessions.ends[which]))
 
 
-class Definition(Protocol):
-    """What a flow says of a running aggregate."""
-
-    @property
-    def by(self) -> Sequence[str]: ...
-    @property
-    def aggregates(self) -> Sequence[Aggregate]: ...
-    @property
-    def keep(self) -> timedelta | None: ...
-
-
-def build(running: Definition, inputs: Sequence[pa.Schema], output: pa.Schema) -> RunningKernel:
+def build(running: Running, inputs: Sequence[pa.Schema], output: pa.Schema) -> RunningKernel:
     if running.keep is None:
         return RunningKernel(running, inputs[0], output)
     return KeptKernel(running, inputs[0], output, micros(running.keep))

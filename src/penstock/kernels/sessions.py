@@ -5,8 +5,7 @@ State: what session_state and filed keep. Nothing is looked at but keys that cam
 
 from collections import Counter
 from collections.abc import Sequence
-from datetime import timedelta
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -26,7 +25,8 @@ from penstock.kernels.port import Prepared, State, Stepped
 from penstock.kernels.session_state import END, Looked, SessionState, Stretch, distinct
 from penstock.kernels.tables import as_type, column, numbers, travelling
 from penstock.kernels.unanswered import parted, stepped, with_failed
-from penstock.kernels.windows import START, Changing
+from penstock.kernels.windows import START
+from penstock.plan import Session
 
 Longs = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -40,9 +40,7 @@ class SessionKernel:
 
     gives_position = True
 
-    def __init__(
-        self, session: "Definition", input_schema: pa.Schema, output_schema: pa.Schema, *, slot_us: int | None = None
-    ) -> None:
+    def __init__(self, session: Session, input_schema: pa.Schema, output_schema: pa.Schema, *, slot_us: int | None = None) -> None:
         """slot_us: how wide a slot of state is (state cannot change it)."""
         self._by, self._late, self._output = tuple(session.by), session.late, output_schema
         self._corrects = session.late == "correct"
@@ -182,14 +180,5 @@ class SessionKernel:
         return with_failed(pa.table(columns, schema=self._nothing.schema), made)
 
 
-class Definition(Changing, Protocol):
-    """What a flow says of sessions."""
-
-    @property
-    def gap(self) -> timedelta: ...
-    @property
-    def longest(self) -> timedelta | None: ...
-
-
-def build(session: Definition, inputs: Sequence[pa.Schema], output: pa.Schema) -> SessionKernel:
+def build(session: Session, inputs: Sequence[pa.Schema], output: pa.Schema) -> SessionKernel:
     return SessionKernel(session, inputs[0], output)

@@ -5,8 +5,7 @@ time, sorted by hash and time.
 """
 
 from collections.abc import Sequence
-from datetime import timedelta
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -14,14 +13,14 @@ import pyarrow as pa
 from penstock.core.change import HASH, POSITION, TIME, WATERMARK
 from penstock.core.time import FOREVER, NEVER, micros
 from penstock.kernels import members, ranges
-from penstock.kernels.aggregates import Aggregate
 from penstock.kernels.aggregation import Aggregation
-from penstock.kernels.keyed import Late, judge_instants, placed
+from penstock.kernels.keyed import judge_instants, placed
 from penstock.kernels.looking_back import Looked, look_back
 from penstock.kernels.port import Changes, Prepared, State, Stepped
 from penstock.kernels.tables import as_type, by_slot, numbers, sorted_by_hash, travelling
 from penstock.kernels.unanswered import stepped, with_failed
 from penstock.kernels.waiting_rows import WaitingRows
+from penstock.plan import Aggregate, Late, Sliding
 
 MEMORY = "memory"
 _PER_SIZE = 8  # slots of memory
@@ -130,18 +129,5 @@ class Spans:
         return {name: values.take(pa.array(as_they_came)) for name, values in out.items()}
 
 
-class Definition(Protocol):
-    """What a flow says of a sliding step."""
-
-    @property
-    def by(self) -> Sequence[str]: ...
-    @property
-    def size(self) -> timedelta: ...
-    @property
-    def aggregates(self) -> Sequence[Aggregate]: ...
-    @property
-    def late(self) -> Late: ...
-
-
-def build(sliding: Definition, inputs: Sequence[pa.Schema], output: pa.Schema) -> SlidingKernel:
+def build(sliding: Sliding, inputs: Sequence[pa.Schema], output: pa.Schema) -> SlidingKernel:
     return SlidingKernel(sliding.by, micros(sliding.size), sliding.aggregates, sliding.late, inputs[0], output)

@@ -7,7 +7,6 @@ R_same for what changed on the left: the cost follows the changes and the rows t
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -23,10 +22,10 @@ from penstock.kernels.session_state import distinct
 from penstock.kernels.table_join_rows import Block, JoinedRows
 from penstock.kernels.table_join_sides import COUNT, Changed, Pool, Side
 from penstock.kernels.tables import numbers, travelling
+from penstock.plan import TableJoin
 
 Longs = npt.NDArray[np.int64]
 Both = tuple[Longs, Longs]  # before and after
-How = Literal["inner", "left", "right", "full", "semi", "anti"]
 
 LEFT, RIGHT = 0, 1
 _ALONE: dict[str, tuple[int, ...]] = {"left": (LEFT,), "anti": (LEFT,), "right": (RIGHT,), "full": (LEFT, RIGHT)}
@@ -38,7 +37,7 @@ class TableJoinKernel:
 
     needs_position, gives_position = True, True
 
-    def __init__(self, join: "Definition", inputs: Sequence[pa.Schema], output: pa.Schema) -> None:
+    def __init__(self, join: TableJoin, inputs: Sequence[pa.Schema], output: pa.Schema) -> None:
         self._on, self._how, self._schema = list(join.on), join.how, output
         self._alone = _ALONE.get(join.how, ())  # the sides whose rows come out without a partner
         self._counted = _COUNTED.get(join.how, (RIGHT,))  # the sides of which it is known how many partners they offer
@@ -163,20 +162,5 @@ def _alone(port: int, rows: Longs) -> Block:
     return Block(rows, None) if port == LEFT else Block(None, rows)
 
 
-class Definition(Protocol):
-    """What a flow says of a join of tables."""
-
-    @property
-    def on(self) -> Sequence[str]: ...
-    @property
-    def how(self) -> How: ...
-    @property
-    def right(self) -> Sequence[tuple[str, str]]: ...
-    @property
-    def keys(self) -> tuple[Sequence[str], Sequence[str]]: ...
-    @property
-    def key(self) -> Sequence[str]: ...
-
-
-def build(join: Definition, inputs: Sequence[pa.Schema], output: pa.Schema) -> TableJoinKernel:
+def build(join: TableJoin, inputs: Sequence[pa.Schema], output: pa.Schema) -> TableJoinKernel:
     return TableJoinKernel(join, inputs, output)

@@ -1,8 +1,7 @@
 """Fixed windows that are sent once, when the frontier reaches their end: partial results where the rows are, folded per bucket."""
 
 from collections.abc import Sequence
-from datetime import timedelta
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -12,35 +11,16 @@ from penstock.core.change import HASH, POSITION, TIME, WATERMARK
 from penstock.core.hashing import hash64
 from penstock.core.position import window_positions
 from penstock.core.time import NEVER
-from penstock.kernels.aggregates import Aggregate
 from penstock.kernels.aggregation import Aggregation
 from penstock.kernels.judging import Verdicts, judge_windows
 from penstock.kernels.layouts import Layout
 from penstock.kernels.port import Changes, Prepared, State, Stepped
 from penstock.kernels.tables import as_type, column, numbers, travelling
 from penstock.kernels.unanswered import parted, stepped, with_failed
-
-Late = Literal["divert", "ignore", "correct"]
+from penstock.plan import Aggregate, Late
 
 OPEN = "open"
 START = "__start"
-
-
-class Changing(Protocol):
-    """What a flow says of late rows and of when results are sent."""
-
-    @property
-    def by(self) -> Sequence[str]: ...
-    @property
-    def aggregates(self) -> Sequence[Aggregate]: ...
-    @property
-    def late(self) -> Late: ...
-    @property
-    def allowed(self) -> timedelta: ...
-    @property
-    def emit(self) -> Literal["final", "updates"]: ...
-    @property
-    def early(self) -> timedelta | None: ...
 
 
 class WindowKernel:

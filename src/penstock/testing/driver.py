@@ -32,13 +32,13 @@ from penstock.engine.loop import ends
 from penstock.engine.opening import Cut, Wish
 from penstock.errors import NotFound, PenstockError
 from penstock.flow.graph import FlowGraph
-from penstock.flow.plan import MapArrow, Plan, Source, Step
 from penstock.flow.resolve import resolve
 from penstock.log.deletes import DELETE
 from penstock.log.memory import MemoryLog
 from penstock.log.port import OPS, Topic, TopicSpec
 from penstock.log.producer import Producer
 from penstock.log.rows import deletes_of
+from penstock.plan import MapArrow, Plan, Source, Step
 from penstock.storage.local import LocalStorage
 from penstock.testing.rowwise import checked
 from penstock.views.view import View
@@ -103,14 +103,12 @@ class FlowTest:
 
     def topic(self, name: str, partitions: int = 1, **settings: Any) -> Topic:
         """Makes a topic with several partitions, or other settings, before the first row is sent."""
-        source = self._source(name)
-        definition = source.definition
-        assert isinstance(definition, Source)
-        schema = Schema(pa.schema([f for f in source.schema if f.name not in definition.made]))
-        spec = TopicSpec(name, partitions=partitions, schema=schema, time=definition.time)
-        if definition.versions:
-            envelopes = definition.versions.form == "debezium"
-            spec = replace(spec, key=",".join(definition.versions.key))
+        step, source = self._source(name)
+        schema = Schema(pa.schema([f for f in step.schema if f.name not in source.made]))
+        spec = TopicSpec(name, partitions=partitions, schema=schema, time=source.time)
+        if source.versions:
+            envelopes = source.versions.form == "debezium"
+            spec = replace(spec, key=",".join(source.versions.key))
             spec = replace(spec, schema=None, time=None, key=None) if envelopes else spec
         return self.log.create(replace(spec, **settings))
 
@@ -146,11 +144,10 @@ class FlowTest:
 
     def _received(self, topic: str, row: Mapping[str, Any]) -> Any:
         """When a row came in: as a column says by which the clocks of devices are set right, or as an envelope does."""
-        definition = self._source(topic).definition
-        assert isinstance(definition, Source)
-        if definition.clock:
-            return row.get(definition.clock.received or "")
-        return _committed(row) if definition.versions else None
+        source = self._source(topic)[1]
+        if source.clock:
+            return row.get(source.clock.received or "")
+        return _committed(row) if source.versions else None
 
     def mark(self, topic: str, time: str | datetime | None = None, partition: int | None = None) -> None:
         """A producer's mark: rows from here on are judged with a watermark of at least `time` (None: the end of input)."""
@@ -286,21 +283,19 @@ class FlowTest:
         if name is not None and name not in steps:
             raise NotFound(f"flow {self.flow.name} has no step {name!r}", f"its steps: {', '.join(steps)}")
 
-    def _sources(self) -> Iterable[Step]:
-        """The sources that read topics."""
-        return (s for s in self.plan.steps if isinstance(s.definition, Source) and not _static(s.definition))
+    def _sources(self) -> dict[str, tuple[Step, Source]]:
+        """The sources that read topics, by topic."""
+        return {s.topic: (self.plan.step(name), s) for name, s in self.plan.sources.items() if not s.static}
 
-    def _source(self, topic: str) -> Step:
-        for step in self._sources():
-            if isinstance(step.definition, Source) and step.definition.topic == topic:
-                return step
-        read = sorted({s.definition.topic for s in self._sources() if isinstance(s.definition, Source)})
-        raise NotFound(f"flow {self.flow.name} reads no topic {topic!r}", f"it reads: {', '.join(read)}")
+    def _source(self, topic: str) -> tuple[Step, Source]:
+        sources = self._sources()
+        if topic not in sources:
+            raise NotFound(f"flow {self.flow.name} reads no topic {topic!r}", f"it reads: {', '.join(sorted(sources))}")
+        return sources[topic]
 
     def _ensure_topics(self) -> None:
-        for step in self._sources():
-            if isinstance(step.definition, Source) and step.definition.topic not in self.log.topics():
-                self.topic(step.definition.topic)
+        for topic in self._sources().keys() - self.log.topics():
+            self.topic(topic)
 
     def _producer(self, topic: str) -> Producer:
         self._source(topic)
@@ -324,10 +319,6 @@ def _rows(batch: pa.RecordBatch, names: Sequence[str]) -> Iterable[dict[str, Any
         yield row
 
 
-def _static(source: Source) -> bool:
-    return source.versions is not None and source.versions.static is not None
-
-
 def _committed(row: Mapping[str, Any]) -> datetime | None:
     """When a database took a change, as Debezium tells it."""
     envelope = row.get("payload", row)
@@ -338,10 +329,7 @@ def _committed(row: Mapping[str, Any]) -> datetime | None:
 
 def _with_checks(plan: Plan) -> Plan:
     """map_arrow must be row-wise: under test its batches are cut in two and the results compared."""
-    steps = [
-        replace(s, definition=MapArrow(checked(s.definition.function, s))) if isinstance(s.definition, MapArrow) else s
-        for s in plan.steps
-    ]
+    steps = [replace(s, node=MapArrow(checked(s.node.function, s))) if isinstance(s.node, MapArrow) else s for s in plan.steps]
     return replace(plan, steps=tuple(steps))
 
 

@@ -6,7 +6,7 @@ from functools import wraps
 import pyarrow as pa
 
 from penstock.errors import BadFlow
-from penstock.flow.plan import Step
+from penstock.plan import Step
 
 Function = Callable[[pa.Table], pa.Table]
 

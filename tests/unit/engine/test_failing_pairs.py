@@ -15,8 +15,8 @@ from penstock.engine.progress import balance
 from penstock.errors import FailedRow
 from penstock.flow.analyzer import NoAnalyzer
 from penstock.flow.explain import as_text
-from penstock.flow.plan import How, OnError
 from penstock.flow.resolve import resolve
+from penstock.plan import How, OnError
 
 Start = Callable[..., FlowTest]
 
@@ -128,7 +128,7 @@ def test_rows_that_wait_can_be_seen_and_made_again_from_what_is_kept_of_the_step
     assert waiting is not None
     assert sorted(waiting["k"].to_pylist(), key=str) == [None, "b"]
     (described,) = [step for step in describe(t.plan) if step["name"] == "settled"]
-    assert decode(described["definition"]) == t.plan.step("settled").definition
+    assert decode(described["definition"]) == t.plan.step("settled").node
 
 
 def test_a_flow_that_was_ended_can_go_on(started: Start) -> None:

@@ -13,8 +13,8 @@ from penstock.engine.program import late_schema
 from penstock.engine.progress import Tally, balance
 from penstock.errors import BadFlow, FailedRow
 from penstock.flow.explain import as_text
-from penstock.flow.plan import OnError
 from penstock.log.port import TopicSpec
+from penstock.plan import OnError
 
 Start = Callable[..., FlowTest]
 ORDERS = "user string, amount long, at timestamp"

@@ -12,7 +12,7 @@ from penstock.core.schema import Schema
 from penstock.engine.asking import DatabaseTable
 from penstock.errors import BadFlow, Unanswered
 from penstock.flow.lookups import asking
-from penstock.flow.plan import Lookup
+from penstock.plan import Lookup
 from unit.engine.test_lookups import SETTINGS, ask, desk
 
 

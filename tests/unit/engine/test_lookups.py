@@ -15,7 +15,7 @@ from penstock.core.schema import Schema
 from penstock.engine.lookups import Desk, desk_of, look_up
 from penstock.errors import BadFlow, Unanswered
 from penstock.flow.lookups import asking
-from penstock.flow.plan import Lookup, Origin, Step
+from penstock.plan import Lookup, Origin, Step
 
 SETTINGS: dict[str, Any] = {
     "cache": "1 minute",
@@ -299,5 +299,5 @@ def test_a_desk_belongs_to_its_step_alone() -> None:
     assert desk_of(one) is desk_of(one)
     assert desk_of(one) is not desk_of(other)
     for _ in range(40):
-        desk_of(replace(one, definition=replace(one.definition)))
+        desk_of(replace(one, node=replace(one.node)))
     assert not desk_of(one).kept

@@ -153,7 +153,7 @@ def test_a_flow_with_an_aggregate_of_its_own_is_the_same_flow_in_the_next_proces
         return program(flow)
 
     first, second = made(), made()
-    kept = [p.plan.step("products").definition.aggregates[0].options for p in (first, second)]  # type: ignore[union-attr]
+    kept = [p.plan.step("products").node.aggregates[0].options for p in (first, second)]  # type: ignore[union-attr]
     assert kept[0] != kept[1], "the functions are others"
     assert first.fingerprint() == second.fingerprint()
 

@@ -84,7 +84,7 @@ def rows_of(rng: random.Random, begin: datetime, count: int) -> list[tuple[str, 
 
 
 def send(t: FlowTest, rows: list[tuple[str, dict[str, Any]]], rng: random.Random) -> None:
-    read = {step.definition.topic for step in t.plan.steps if hasattr(step.definition, "topic")}
+    read = {step.node.topic for step in t.plan.steps if hasattr(step.node, "topic")}
     for topic, row in rows:
         if topic in read:
             t.send(topic, row)

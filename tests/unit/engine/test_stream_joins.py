@@ -118,5 +118,5 @@ def test_a_join_with_a_condition_can_be_made_again_from_what_is_kept_of_it() -> 
     impressions.join(clicks, on="id", within="1 hour", how="full", where=condition).view("some")
     checked = resolve(flow, NoAnalyzer())
     (described,) = [step for step in describe(checked) if step["name"] == "some"]
-    assert decode(described["definition"]) == checked.step("some").definition
+    assert decode(described["definition"]) == checked.step("some").node
     assert described["views"] == ["some"]

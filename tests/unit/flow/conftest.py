@@ -11,9 +11,9 @@ from penstock.core.schema import Schema
 from penstock.errors import BadInput
 from penstock.flow.analyzer import NoAnalyzer
 from penstock.flow.graph import FlowGraph
-from penstock.flow.plan import Plan
 from penstock.flow.resolve import resolve
 from penstock.flow.stream import Stream
+from penstock.plan import Plan
 
 ORDERS = "order_id string, user_id long, amount double, at timestamp, price decimal(10,2), tags array<string>"
 PAYMENTS = "order_id string, paid double, at timestamp"

@@ -7,9 +7,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from penstock import plan
 from penstock.core.schema import Schema, type_text
 from penstock.errors import BadFlow, BadInput
-from penstock.flow import plan
 from penstock.flow.aggregates import Agg, agg, output_field, resolve, resolve_all
 from penstock.flow.analyzer import NoAnalyzer
 from penstock.flow.place import At

@@ -7,7 +7,7 @@ from penstock.errors import BadFlow
 from penstock.flow.analyzer import NoAnalyzer
 from penstock.flow.expression import read
 from penstock.flow.place import Place
-from penstock.flow.plan import Origin
+from penstock.plan import Origin
 
 SCHEMA = Schema.of(
     "b boolean, y tinyint, i int, l long, f float, d double, e double, s string, t string, day date, at timestamp,"

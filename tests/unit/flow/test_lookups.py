@@ -9,7 +9,7 @@ from penstock.core.schema import Schema
 from penstock.flow.aggregates import agg
 from penstock.flow.explain import as_text
 from penstock.flow.kinds import Tumbling
-from penstock.flow.plan import Lookup
+from penstock.plan import Lookup
 
 
 def nobody(keys):
@@ -44,8 +44,8 @@ def test_nothing_is_read_that_nobody_needs_but_the_key(shop):
     assert plan.step("orders").schema.names == ["user_id", "at"]
     step = plan.step("lookup-orders-user_id")
     assert step.schema.names == ["name"]
-    assert isinstance(step.definition, Lookup)
-    assert step.definition.answers.names == ["name", "age"], "what is asked for stays as it was agreed"
+    assert isinstance(step.node, Lookup)
+    assert step.node.answers.names == ["name", "age"], "what is asked for stays as it was agreed"
 
 
 def test_the_plan_says_who_is_asked(shop):

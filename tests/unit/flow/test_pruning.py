@@ -5,13 +5,13 @@ MINUTE = Tumbling("1 minute")
 
 
 def columns(shop, topic="orders"):
-    return shop.plan().step(topic).definition.columns
+    return shop.plan().step(topic).node.columns
 
 
 def test_a_source_gives_what_is_read_and_its_time(shop):
     shop.orders.where("amount > 1").window(MINUTE, by="user_id", late="ignore").agg(n=agg.count()).view("sales")
     made = shop.plan()
-    assert made.step("orders").definition.columns == ("user_id", "amount", "at")
+    assert made.step("orders").node.columns == ("user_id", "amount", "at")
     assert made.step("orders").schema.names == ["user_id", "amount", "at"]
 
 
@@ -32,7 +32,7 @@ def test_where_the_flow_reads_its_late_rows_it_says_which_columns_it_wants(shop)
     sales.view("sales")
     sales.late.select("order_id").view("too_late")
     made = shop.plan()
-    assert made.step("orders").definition.columns == ("order_id", "user_id", "at")
+    assert made.step("orders").node.columns == ("order_id", "user_id", "at")
     assert made.step("late-sales").schema.names == ["order_id"]
 
 
@@ -40,7 +40,7 @@ def test_columns_that_nobody_reads_are_not_worked_out(shop):
     wide = shop.orders.with_columns(eur="amount * 0.9", cents="amount * 100")
     wide.window(MINUTE, by="user_id", late="ignore").agg(total=agg.sum("eur")).view("sales")
     step = shop.plan().step("with_columns-orders")
-    assert [name for name, _ in step.definition.columns] == step.schema.names == ["user_id", "eur"]
+    assert [name for name, _ in step.node.columns] == step.schema.names == ["user_id", "eur"]
     assert columns(shop) == ("user_id", "amount", "at")
 
 
@@ -60,9 +60,9 @@ def test_a_join_reads_its_keys_and_what_is_read_of_it(shop):
     joined = shop.orders.join(shop.payments, on="order_id", within="1 hour", late="ignore", name="both")
     joined.select("amount", when="payments_at").view("v")
     made = shop.plan()
-    assert made.step("orders").definition.columns == ("order_id", "amount", "at")
-    assert made.step("payments").definition.columns == ("order_id", "at")
-    assert made.step("both").definition.right == (("payments_at", "at"),)
+    assert made.step("orders").node.columns == ("order_id", "amount", "at")
+    assert made.step("payments").node.columns == ("order_id", "at")
+    assert made.step("both").node.right == (("payments_at", "at"),)
     assert made.step("both").schema.names == ["order_id", "amount", "payments_at"]
 
 
@@ -71,7 +71,7 @@ def test_every_input_of_a_union_gives_what_is_read_of_it(shop):
     big.union(shop.orders).select("order_id").view("v")
     made = shop.plan()
     assert made.step("union-where-orders-orders").schema.names == ["order_id"]
-    assert made.step("orders").definition.columns == ("order_id", "amount", "at")
+    assert made.step("orders").node.columns == ("order_id", "amount", "at")
 
 
 def test_several_readers_get_what_any_of_them_reads(shop):

@@ -5,7 +5,7 @@ from typing import ClassVar
 import pyarrow as pa
 import pytest
 
-from penstock.flow import plan
+from penstock import plan
 from penstock.flow.aggregates import agg
 from penstock.flow.definition import Known
 from penstock.flow.kinds import Tumbling
@@ -37,14 +37,14 @@ def test_with_columns_replaces_in_place_and_adds_at_the_end(shop):
     shop.payments.with_columns(paid="paid * 2", big="paid > 100").view("v")
     made = shop.plan().step("v")
     assert made.schema.ddl() == "order_id string, paid double, at timestamp, big boolean"
-    assert [e.text for _, e in made.definition.columns] == ["`order_id`", "paid * 2", "`at`", "paid > 100"]
+    assert [e.text for _, e in made.node.columns] == ["`order_id`", "paid * 2", "`at`", "paid > 100"]
 
 
 def test_what_polars_cannot_evaluate_gets_its_type_from_the_analyzer(shop, strings):
     shop.payments.select(upper="upper(order_id)", paid="paid * 2").view("v")
     made = shop.plan(strings).step("v")
     assert strings.asked == ["upper(order_id)"]
-    assert [(name, e.type, e.tree is None) for name, e in made.definition.columns] == [
+    assert [(name, e.type, e.tree is None) for name, e in made.node.columns] == [
         ("upper", pa.string(), True),
         ("paid", pa.float64(), False),
     ]
@@ -57,7 +57,7 @@ def test_window_output_has_keys_times_aggregates_and_revision(shop):
         "user_id long, window_start timestamp not null, window_end timestamp not null,"
         " n long not null, total double, last timestamp, revision long not null"
     )
-    assert step.definition == plan.Window(
+    assert step.node == plan.Window(
         ("user_id",),
         plan.Spaced(timedelta(minutes=1), timedelta(minutes=1)),
         (
@@ -71,7 +71,7 @@ def test_window_output_has_keys_times_aggregates_and_revision(shop):
 
 def test_a_window_over_everything_has_no_key(shop):
     shop.orders.window(MINUTE, by=[]).agg(n=agg.count()).view("sales")
-    assert shop.plan().step("sales").definition.by == ()
+    assert shop.plan().step("sales").node.by == ()
     assert output(shop, "sales").key == ("window_start",)
 
 
@@ -80,7 +80,7 @@ def test_an_aggregate_over_an_expression_gets_a_step_before_the_window(shop):
     made = shop.plan()
     assert [s.name for s in made.steps] == ["orders", "sales.input", "sales"]
     assert made.step("sales.input").schema.ddl() == "user_id long, __in_total double"
-    assert made.step("sales").definition.aggregates[0].column == "__in_total"
+    assert made.step("sales").node.aggregates[0].column == "__in_total"
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ def test_join_output_has_on_once_and_prefixes_what_collides(shop):
     step = shop.plan().step("settled")
     assert step.schema.ddl() == "order_id string, amount double, at timestamp, paid double, payments_at timestamp"
     half = timedelta(minutes=30)
-    assert step.definition == plan.Join(("order_id",), -half, half, "left", "divert", (("paid", "paid"), ("payments_at", "at")))
+    assert step.node == plan.Join(("order_id",), -half, half, "left", "divert", (("paid", "paid"), ("payments_at", "at")))
 
 
 def test_the_prefix_is_the_name_the_user_knows(shop):
@@ -135,7 +135,7 @@ def test_a_left_join_may_leave_the_right_side_null(shop):
 
 def test_two_bounds_of_a_join_say_how_far_before_and_after(shop):
     shop.orders.join(shop.payments, on="order_id", within=("-5 minutes", "+30 minutes")).view("v")
-    definition = shop.plan().step("v").definition
+    definition = shop.plan().step("v").node
     assert (definition.lo, definition.hi) == (timedelta(minutes=-5), timedelta(minutes=30))
 
 
@@ -144,7 +144,7 @@ def test_bounds_may_be_timedeltas(shop):
     shop.orders.join(shop.payments, on="order_id", within=half).view("a")
     shop.orders.join(shop.payments, on="order_id", within=(-half, timedelta(0))).view("b")
     made = shop.plan()
-    assert [(s.definition.lo, s.definition.hi) for s in (made.step("a"), made.step("b"))] == [(-half, half), (-half, timedelta(0))]
+    assert [(s.node.lo, s.node.hi) for s in (made.step("a"), made.step("b"))] == [(-half, half), (-half, timedelta(0))]
 
 
 def test_union_keeps_the_columns_and_lets_null_in_where_one_side_does(shop):
@@ -162,7 +162,7 @@ def test_map_arrow_gives_the_columns_it_says(shop):
 
     shop.orders.map_arrow(double, "twice double").view("v")
     step = shop.plan().step("v")
-    assert step.definition.function is double
+    assert step.node.function is double
     assert step.schema.ddl() == "twice double"
 
 
@@ -171,7 +171,7 @@ def test_late_rows_of_a_window_have_the_columns_that_came_in(shop):
     sales.view("sales")
     sales.late.view("too_late")
     step = shop.plan().step("too_late")
-    assert (step.inputs, step.definition) == (("sales",), plan.LateRows(0))
+    assert (step.inputs, step.node) == (("sales",), plan.LateRows(0))
     assert step.schema.ddl() == "order_id string, paid double, at timestamp"
 
 
@@ -180,10 +180,10 @@ def test_late_rows_of_a_join_have_its_columns_with_nulls_for_the_other_side(shop
     left.join(shop.payments, on="order_id", within="1 hour", name="settled").late.view("too_late")
     made = shop.plan()
     assert made.step("too_late").schema.ddl() == "order_id string, amount double, at timestamp, paid double, payments_at timestamp"
-    assert isinstance(made.step("too_late").definition, plan.Union)
-    sides = {s.name: (s.inputs, s.definition.port) for s in made.steps if isinstance(s.definition, plan.LateRows)}
+    assert isinstance(made.step("too_late").node, plan.Union)
+    sides = {s.name: (s.inputs, s.node.port) for s in made.steps if isinstance(s.node, plan.LateRows)}
     assert sides == {"too_late.left": (("settled",), 0), "too_late.right": (("settled",), 1)}
-    right = dict(made.step("too_late.right.columns").definition.columns)
+    right = dict(made.step("too_late.right.columns").node.columns)
     assert {name: e.text for name, e in right.items()} == {
         "order_id": "`order_id`",
         "amount": "cast(null as double)",
@@ -223,9 +223,9 @@ def test_keys_of_outputs_follow_the_step(shop):
 def test_columns_are_found_without_regard_to_case_and_keep_the_declared_one(shop):
     shop.orders.where("AMOUNT > 1").window(MINUTE, by="User_Id").agg(n=agg.sum("Amount")).view("v", key="WINDOW_START")
     made = shop.plan()
-    assert made.step("where-orders").definition.condition.columns == ("amount",)
-    assert made.step("v").definition.by == ("user_id",)
-    assert made.step("v").definition.aggregates[0].column == "amount"
+    assert made.step("where-orders").node.condition.columns == ("amount",)
+    assert made.step("v").node.by == ("user_id",)
+    assert made.step("v").node.aggregates[0].column == "amount"
     assert made.outputs[0].key == ("window_start",)
 
 

@@ -18,7 +18,7 @@ def judged(stream):
 
 
 def source(shop, name="events", **facts):
-    return shop.plan(**facts).step(name).definition
+    return shop.plan(**facts).step(name).node
 
 
 def test_append_time_needs_no_lateness(shop):

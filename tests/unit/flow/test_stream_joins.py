@@ -48,8 +48,8 @@ def test_a_semi_or_anti_join_gives_the_rows_of_the_left_side_themselves(shop, ho
     step = plan.step("v")
     assert step.schema == plan.step("select-orders").schema
     assert step.schema.names == ["amount", "order_id", "at"]
-    assert step.definition.right == ()
-    assert plan.step("payments").definition.columns == ("order_id", "paid", "at")  # whole, for late rows
+    assert step.node.right == ()
+    assert plan.step("payments").node.columns == ("order_id", "paid", "at")  # whole, for late rows
 
 
 def test_rows_of_a_semi_join_are_called_as_those_of_its_left_side(shop):
@@ -60,7 +60,7 @@ def test_rows_of_a_semi_join_are_called_as_those_of_its_left_side(shop):
 
 def test_a_condition_is_over_the_columns_of_both_sides_by_their_names_in_the_joined_row(shop):
     shop.orders.join(shop.payments, on="order_id", within="1 hour", where="paid >= amount and payments_at > at").view("v")
-    condition = shop.plan().step("v").definition.condition
+    condition = shop.plan().step("v").node.condition
     assert condition.columns == ("amount", "at", "paid", "payments_at")
     assert isinstance(condition.tree, Call)
     assert condition.tree.args[0].args[0] == Column("paid", condition.tree.args[0].args[0].type)
@@ -73,10 +73,10 @@ def test_what_a_condition_reads_is_read_though_it_does_not_come_out(shop, how):
     )
     joined.select("user_id").view("v")
     plan = shop.plan()
-    assert plan.step("orders").definition.columns == ("order_id", "user_id", "amount", "at")
-    assert plan.step("payments").definition.columns == ("order_id", "paid", "at")
+    assert plan.step("orders").node.columns == ("order_id", "user_id", "amount", "at")
+    assert plan.step("payments").node.columns == ("order_id", "paid", "at")
     assert plan.step("both").schema.names == ["order_id", "user_id"]
-    assert plan.step("both").definition.right == (("paid", "paid"),)
+    assert plan.step("both").node.right == (("paid", "paid"),)
 
 
 def test_a_plan_shows_the_condition(shop):

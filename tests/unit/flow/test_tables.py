@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from penstock.flow import plan
+from penstock import plan
 from penstock.flow.aggregates import agg
 from penstock.flow.graph import FlowGraph
 from penstock.flow.topics import TopicFacts
@@ -21,10 +21,10 @@ def test_a_table_is_a_source_of_versions_and_the_current_row_of_each_key(shop, u
     users.view("current_users")
     checked = shop.plan()
     source, current = checked.steps
-    assert source.definition.versions == plan.Versions(("user_id",))
-    assert (source.name, source.updating, source.definition.lateness) == ("users", False, None)
+    assert source.node.versions == plan.Versions(("user_id",))
+    assert (source.name, source.updating, source.node.lateness) == ("users", False, None)
     assert (current.name, current.inputs, current.updating) == ("users.table", ("users",), True)
-    assert current.definition == plan.Latest(("user_id",))
+    assert current.node == plan.Latest(("user_id",))
     assert checked.outputs[0].key == ("user_id",)
 
 
@@ -35,12 +35,12 @@ def test_only_what_is_read_of_a_table_is_in_the_plan(shop, users):
 
 def test_without_a_time_versions_are_ordered_as_the_log_took_them(shop):
     shop.flow.table("users", USERS, key="user_id").view("current")
-    assert shop.plan().step("users").definition.append
+    assert shop.plan().step("users").node.append
 
 
 def test_envelopes_with_a_time_of_their_own_are_ordered_by_their_place_in_the_database(shop):
     shop.flow.table("users", USERS, key="user_id", time="at", changes="debezium").view("current")
-    assert shop.plan().step("users.table").definition == plan.Latest(("user_id",), by_position=True)
+    assert shop.plan().step("users.table").node == plan.Latest(("user_id",), by_position=True)
 
 
 @pytest.mark.parametrize(
@@ -67,15 +67,13 @@ def test_a_static_table_is_called_as_its_file_and_is_not_looked_at(shop):
     countries = shop.flow.static("no/such/countries.csv", "country string, vat double", key="country")
     countries.view("vat")
     step = shop.plan().step("countries")
-    assert step.definition.versions.static == plan.Static("no/such/countries.csv")
+    assert step.node.versions.static == plan.Static("no/such/countries.csv")
 
 
 def test_rows_written_in_the_flow_stand_in_the_order_of_the_columns(shop):
     rows = [{"vat": 0.19, "country": "DE"}, {"country": "FR"}]
     shop.flow.static(rows, "country string, vat double", key="country", name="countries").view("vat")
-    assert shop.plan().step("countries").definition.versions.static == plan.Static(
-        None, (("DE", 0.19), ("FR", None)), ("country", "vat")
-    )
+    assert shop.plan().step("countries").node.versions.static == plan.Static(None, (("DE", 0.19), ("FR", None)), ("country", "vat"))
 
 
 def test_the_latest_of_a_stream_is_a_table_that_can_be_looked_up(shop):
@@ -84,7 +82,7 @@ def test_the_latest_of_a_stream_is_a_table_that_can_be_looked_up(shop):
     shop.payments.latest(by="order_id", order="paid", name="dearest").view("dearest")
     checked = shop.plan()
     assert checked.step("enriched").inputs == ("orders", "payments")
-    assert checked.step("dearest").definition == plan.Latest(("order_id",), "paid")
+    assert checked.step("dearest").node == plan.Latest(("order_id",), "paid")
 
 
 class TestEnrich:
@@ -92,13 +90,13 @@ class TestEnrich:
         shop.orders.enrich(users, on="user_id", version=True).view("enriched")
         step = shop.plan().step("enriched")
         assert step.schema.names[-5:] == ["name", "country", "users_at", "version_time", "version_offset"]
-        assert step.definition.right == (("name", "name"), ("country", "country"), ("users_at", "at"))
-        assert (step.definition.history, step.updating) == (timedelta(days=7), False)
+        assert step.node.right == (("name", "name"), ("country", "country"), ("users_at", "at"))
+        assert (step.node.history, step.updating) == (timedelta(days=7), False)
 
     def test_columns_of_another_name_are_matched_by_their_place(self, shop, users):
         shop.orders.select("order_id", customer="user_id").enrich(users, on="customer").view("enriched")
         step = shop.plan().step("enriched")
-        assert (step.definition.on, step.definition.key) == (("customer",), ("user_id",))
+        assert (step.node.on, step.node.key) == (("customer",), ("user_id",))
         assert step.schema.names == ["order_id", "customer", "name", "country", "at"]
 
     def test_a_narrowed_table_is_looked_up_as_it_was_narrowed(self, shop, users):
@@ -107,15 +105,15 @@ class TestEnrich:
         checked = shop.plan()
         versions = checked.step(checked.step("enriched").inputs[1])
         hidden = checked.step(versions.inputs[0])
-        assert isinstance(versions.definition, plan.Select)
-        assert isinstance(hidden.definition, plan.Hidden)
+        assert isinstance(versions.node, plan.Select)
+        assert isinstance(hidden.node, plan.Hidden)
         assert hidden.inputs == ("users",)
-        assert not any(isinstance(s.definition, plan.Latest) for s in checked.steps)
+        assert not any(isinstance(s.node, plan.Latest) for s in checked.steps)
 
     def test_corrected_answers_are_rows_that_change(self, shop, users):
         shop.orders.enrich(users, on="user_id", late="correct", allowed="1 hour").view("enriched")
         step = shop.plan().step("enriched")
-        assert (step.updating, step.definition.correct, step.definition.allowed) == (True, True, timedelta(hours=1))
+        assert (step.updating, step.node.correct, step.node.allowed) == (True, True, timedelta(hours=1))
 
     def test_waiting_needs_a_lateness(self, shop, users, refused):
         logins = shop.flow.stream("logins", "user_id long, at timestamp", time="at")
@@ -125,8 +123,8 @@ class TestEnrich:
     def test_as_of_now_takes_append_times_along(self, shop, users):
         shop.orders.where("amount > 1").enrich(users, on="user_id", as_of="now").view("enriched")
         checked = shop.plan()
-        assert checked.step("orders").definition.appended
-        assert checked.step("users").definition.appended
+        assert checked.step("orders").node.appended
+        assert checked.step("users").node.appended
 
     @pytest.mark.parametrize(
         ("given", "said"),
@@ -166,7 +164,7 @@ class TestJoins:
 
     def key(self, shop, joined):
         joined.view("joined")
-        return shop.plan().step("joined").definition.key
+        return shop.plan().step("joined").node.key
 
     @pytest.mark.parametrize("how", ["inner", "left", "semi", "anti"])
     def test_a_foreign_key_leaves_the_rows_the_name_of_the_left_side(self, shop, users, accounts, how):
@@ -213,8 +211,8 @@ class TestJoins:
         )
         joined.group_by("country").agg(n=agg.count(), top=agg.max("vat")).view("per_country")
         step = shop.plan().step("per_country")
-        assert step.definition.key == ("account_id",)
-        assert step.definition.family == "grouping"
+        assert step.node.key == ("account_id",)
+        assert step.node.family == "grouping"
 
     def test_a_column_that_nobody_reads_is_left_out_on_both_sides(self, shop, users, accounts):
         accounts.join(users, on="user_id").select("account_id", "country").view("joined")

@@ -53,12 +53,12 @@ def test_a_judged_stream_without_time_is_refused_unless_a_flow_wrote_it(shop, re
         '  step "sales" (shop.py:N) needs it\n'
         '  hint: name the column, e.g. time="at"; only a topic that a flow has written brings its own'
     )
-    assert shop.plan(topics=WRITTEN).step("events").definition.time is None
+    assert shop.plan(topics=WRITTEN).step("events").node.time is None
 
 
 def test_where_nothing_is_known_of_the_log_time_and_lateness_may_both_be_left_out(shop):
     judged(shop)
-    assert shop.plan(topics=None).step("events").definition.lateness is None
+    assert shop.plan(topics=None).step("events").node.lateness is None
 
 
 def test_a_lateness_alone_is_refused_even_where_nothing_is_known(shop, refused):
@@ -68,7 +68,7 @@ def test_a_lateness_alone_is_refused_even_where_nothing_is_known(shop, refused):
 
 def test_a_stream_that_no_step_judges_needs_neither(shop):
     shop.flow.stream("events", DDL).where("amount > 1").view("big")
-    assert shop.plan(topics=PLAIN).step("events").definition.time is None
+    assert shop.plan(topics=PLAIN).step("events").node.time is None
 
 
 def test_late_rows_that_are_judged_again_ask_their_source(shop, refused):

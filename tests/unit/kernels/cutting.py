@@ -16,9 +16,9 @@ import pytest
 from penstock.core.change import POSITION, TIME, WATERMARK
 from penstock.core.position import Position
 from penstock.core.time import FOREVER, NEVER, micros
-from penstock.flow.plan import Aggregate as Agg
 from penstock.kernels.memory import MemoryRunner
 from penstock.kernels.port import Kernel
+from penstock.plan import Aggregate as Agg
 
 SCHEMA = pa.schema([("k", pa.string()), ("v", pa.int64()), ("x", pa.float64()), ("s", pa.string())])
 TIMESTAMP = pa.timestamp("us", tz="UTC")

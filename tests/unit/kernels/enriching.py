@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 from hypothesis import strategies as st
 
+from penstock import plan
 from penstock.core.change import APPENDED, OP, POSITION, TIME, WATERMARK, Op
 from penstock.core.position import Position
 from penstock.core.time import FOREVER, NEVER, moment
-from penstock.flow import plan
 from penstock.kernels.enrich import EnrichKernel
 from penstock.kernels.memory import MemoryRunner
 from penstock.kernels.port import Kernel

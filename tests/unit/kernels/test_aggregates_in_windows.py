@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from penstock.core.change import OP, POSITION, TIME, WATERMARK, Op
 from penstock.core.position import source_positions
 from penstock.core.time import FOREVER, NEVER
-from penstock.flow.plan import Aggregate, Spaced, Window
 from penstock.kernels.families import kernel_of
 from penstock.kernels.memory import MemoryRunner
+from penstock.plan import Aggregate, Spaced, Window
 
 LONG, DOUBLE, TEXT = pa.int64(), pa.float64(), pa.string()
 STAMP = pa.timestamp("us", "UTC")
@@ -73,7 +73,7 @@ def test_overlapping_windows_tell_the_same_as_their_rows(emit: Any, rows: list[R
     span = [timedelta(microseconds=us) for us in (SIZE, EVERY)]
     window = Window(("k",), Spaced(*span), AGGREGATES, "divert", timedelta(), emit)
     made = [("window_start", STAMP), ("window_end", STAMP), *((a.name, a.type) for a in AGGREGATES), ("revision", LONG)]
-    runner = MemoryRunner(kernel_of("window", window, [INPUT], pa.schema([("k", TEXT), *made])), buckets=2, fanout=2)
+    runner = MemoryRunner(kernel_of(window, [INPUT], pa.schema([("k", TEXT), *made])), buckets=2, fanout=2)
     ends = sorted(min(cut, len(rows)) for cut in cuts)
     changes = []
     for a, b in zip([0, *ends], [*ends, len(rows)], strict=True):

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.errors import BadRow
-from penstock.flow.plan import Aggregate
 from penstock.kernels.aggregation import Aggregation
 from penstock.kernels.unanswered import FAILED
+from penstock.plan import Aggregate
 
 LONG, DOUBLE = pa.int64(), pa.float64()
 PAIR = pa.struct([("weight", DOUBLE), ("total", DOUBLE)])

@@ -17,8 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.core.change import POSITION, TIME
-from penstock.flow.plan import Aggregate
 from penstock.kernels.aggregation import Aggregation
+from penstock.plan import Aggregate
 
 START = "__start"
 LONG, DOUBLE, TEXT = pa.int64(), pa.float64(), pa.string()

@@ -9,11 +9,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from penstock import plan
 from penstock.core.change import HASH, POSITION, TIME, WATERMARK
 from penstock.core.hashing import hash64
 from penstock.core.position import window_positions
 from penstock.core.time import FOREVER, NEVER, moment
-from penstock.flow import plan
 from penstock.kernels import keyed
 from penstock.kernels.counts import OPEN, CountKernel
 from penstock.kernels.families import kernel_of
@@ -174,7 +174,7 @@ def test_a_flow_gets_the_kernel_it_describes() -> None:
         ]
     )
     definition = plan.Count(("k",), 2, (total,), "ignore")
-    made = kernel_of(definition.family, definition, [SCHEMA], output)
+    made = kernel_of(definition, [SCHEMA], output)
     ran = MemoryRunner(made).epoch(
         [[table([row(1, number=1), row(2, number=2), row(3, number=3), row(4)._replace(W=5)])]], [FOREVER]
     )

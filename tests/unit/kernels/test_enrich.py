@@ -14,10 +14,10 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
+from penstock import plan
 from penstock.core.change import APPENDED, HASH, OP, POSITION, TIME, WATERMARK, Op
 from penstock.core.hashing import hash64
 from penstock.core.time import FOREVER, NEVER, moment
-from penstock.flow import plan
 from penstock.kernels import enrich, versions
 from penstock.kernels.answered_rows import ANSWERED
 from penstock.kernels.enrich import EnrichKernel
@@ -283,7 +283,7 @@ def test_positions_are_asked_for_where_they_are_needed() -> None:
 
 def test_a_flow_gets_the_kernel_it_describes() -> None:
     definition = replace(PLAIN, wait=timedelta(seconds=1), history=timedelta.max)
-    made = kernel_of(definition.family, definition, [STREAM, TABLE], OUTPUT)
+    made = kernel_of(definition, [STREAM, TABLE], OUTPUT)
     runner = MemoryRunner(made)
     assert epoch_of(runner, [Row(0, W=5)], [Version(0)], 1_000_000).rows.num_rows == 0
     assert told(epoch_of(runner, frontier=1_000_001).rows) == [(0, 1)]

@@ -10,8 +10,8 @@ from penstock.core.schema import Schema
 from penstock.flow.analyzer import NoAnalyzer
 from penstock.flow.expression import read
 from penstock.flow.place import Place
-from penstock.flow.plan import Origin
 from penstock.kernels.expressions import compile
+from penstock.plan import Origin
 
 SCHEMA = Schema.of("b boolean, c boolean, y tinyint, i int, l long, f float, d double, s string, day date, at timestamp")
 NAN, INF = math.nan, math.inf

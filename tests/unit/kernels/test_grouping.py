@@ -16,13 +16,13 @@ from penstock.core.change import OP, POSITION, TIME, WATERMARK, Op
 from penstock.core.hashing import hash64
 from penstock.core.position import window_positions
 from penstock.core.time import NEVER
-from penstock.flow.plan import Grouping, TableJoin
 from penstock.kernels import current, grouping_rows, grouping_sums
 from penstock.kernels.families import kernel_of
 from penstock.kernels.grouping_rows import RowsKernel
 from penstock.kernels.grouping_sums import SumsKernel
 from penstock.kernels.memory import MemoryRunner
 from penstock.kernels.port import Kernel
+from penstock.plan import Grouping, TableJoin
 from unit.kernels import cutting
 from unit.kernels.changing import Epoch, Row, Running, Table, epochs, many_epochs, plain
 from unit.kernels.cutting import AGGREGATES, OTHERS, Agg, aggregated, few_hashes, otherwise
@@ -61,7 +61,7 @@ class Case:
         return pa.schema([*(SCHEMA.field(name) for name in self.by), *((a.name, a.type) for a in self.aggregates)])
 
     def kernel(self) -> Kernel:
-        return kernel_of("grouping", Grouping(self.by, self.aggregates, self.key), [SCHEMA], self.output)
+        return kernel_of(Grouping(self.by, self.aggregates, self.key), [SCHEMA], self.output)
 
     def expected(self, rows: list[Row]) -> list[Row]:
         return [plain(self._told(group)) for group in grouped(rows, self.by)]
@@ -152,10 +152,10 @@ def test_groups_over_a_join_follow_it(kept: str, cut: Any, how: Any, key: Any, f
     """key: whether rows of the join are named by columns or by their positions."""
     side = ("id",) if key else ()
     join = TableJoin(("ref",), how, (("right_id", "id"), ("w", "w")), (side, side), ("id", "right_id") if key else ())
-    inner = Running(kernel_of("table-join", join, [LEFT, RIGHT], JOINED), join.key or (POSITION,), fanout)
+    inner = Running(kernel_of(join, [LEFT, RIGHT], JOINED), join.key or (POSITION,), fanout)
     aggregates = OVER_JOIN[kept]
     output = pa.schema([("w", pa.string()), *((a.name, a.type) for a in aggregates)])
-    outer = Running(kernel_of("grouping", Grouping(("w",), aggregates, join.key), [JOINED], output), ["w"], fanout)
+    outer = Running(kernel_of(Grouping(("w",), aggregates, join.key), [JOINED], output), ["w"], fanout)
     left, right = Table("left", LEFT), Table("right", RIGHT)
     for epoch in cut:
         outer.epoch([inner.epoch([left.edit(epoch.edits[0]), right.edit(epoch.edits[1])], epoch)], epoch)

@@ -12,10 +12,10 @@ from penstock.core.change import HASH, POSITION, TIME, WATERMARK
 from penstock.core.expression import Call, Column, Expression, Literal, Tree
 from penstock.core.hashing import bucket_of
 from penstock.core.time import FOREVER, NEVER
-from penstock.flow.plan import Join
 from penstock.kernels.joins import JoinKernel
 from penstock.kernels.memory import MemoryRunner
 from penstock.kernels.port import State
+from penstock.plan import Join
 
 MICRO = timedelta(microseconds=1)
 V, OTHER = Column("v", pa.int64()), Column("other", pa.int64())

@@ -7,10 +7,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from penstock import plan
 from penstock.core.change import OP, POSITION, TIME, WATERMARK, Op
 from penstock.core.hashing import hash64
 from penstock.core.time import FOREVER, NEVER
-from penstock.flow import plan
 from penstock.kernels import last
 from penstock.kernels.families import kernel_of
 from penstock.kernels.last import LastKernel, shown_rows
@@ -92,7 +92,7 @@ def test_a_row_that_is_too_old_when_it_comes_is_never_shown() -> None:
 
 def test_a_flow_gets_the_kernel_it_describes() -> None:
     definition = plan.Last(timedelta(seconds=1))
-    runner = MemoryRunner(kernel_of(definition.family, definition, [SCHEMA], SCHEMA))
+    runner = MemoryRunner(kernel_of(definition, [SCHEMA], SCHEMA))
     assert ops(runner.epoch([[table([row(5)])]], [0])) == [(5, Op.INSERT)]
     assert ops(runner.epoch([[]], [1_000_004])) == []
     assert ops(runner.epoch([[]], [1_000_005])) == [(5, Op.DELETE)]

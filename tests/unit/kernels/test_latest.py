@@ -7,9 +7,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from penstock import plan
 from penstock.core.change import HASH, OP, POSITION, TIME, WATERMARK, Op
 from penstock.core.time import NEVER
-from penstock.flow import plan
 from penstock.kernels import latest
 from penstock.kernels.families import kernel_of
 from penstock.kernels.latest import LatestKernel
@@ -122,7 +122,7 @@ def test_a_key_that_is_nan_is_one_key() -> None:
 
 
 def test_of_many_versions_of_a_key_one_travels() -> None:
-    made = kernel_of("latest", plan.Latest(("k",)), [SCHEMA], SCHEMA)
+    made = kernel_of(plan.Latest(("k",)), [SCHEMA], SCHEMA)
     rows = [version(t, t, offset, k) for offset, (t, k) in enumerate([(3, "a"), (1, "b"), (9, "a"), (4, "a")])]
     travelling = made.prepare(0, table(rows)).rows
     assert sorted(zip(travelling["k"].to_pylist(), travelling["v"].to_pylist(), strict=True)) == [("a", 9), ("b", 1)]

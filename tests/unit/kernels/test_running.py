@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from penstock import plan
 from penstock.core.change import OP, POSITION, TIME, WATERMARK, Op
 from penstock.core.hashing import hash64
 from penstock.core.position import Position, window_positions
@@ -180,4 +181,5 @@ def test_keys_that_went_leave_no_state() -> None:
 def test_a_plan_of_a_flow_makes_the_kernel() -> None:
     for keep, made in ((None, RunningKernel), (timedelta(hours=1), KeptKernel)):
         running = Running(keep)
-        assert type(kernel_of("running", running, [SCHEMA], output(running))) is made
+        node = plan.Running(running.by, running.aggregates, keep)  # type: ignore[arg-type]
+        assert type(kernel_of(node, [SCHEMA], output(running))) is made

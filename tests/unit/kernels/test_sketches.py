@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.flow.plan import Aggregate
 from penstock.kernels.aggregation import Aggregation
 from penstock.kernels.sketches import precision_for
+from penstock.plan import Aggregate
 
 DOUBLE, LONG = pa.float64(), pa.int64()
 DOUBLES = st.floats(allow_nan=False, allow_infinity=False, allow_subnormal=False)

@@ -12,10 +12,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from penstock import plan
 from penstock.core.change import HASH, POSITION, TIME, WATERMARK
 from penstock.core.hashing import hash64
 from penstock.core.time import FOREVER, NEVER, moment
-from penstock.flow import plan
 from penstock.kernels import keyed, members, ranges
 from penstock.kernels.families import kernel_of
 from penstock.kernels.memory import MemoryRunner
@@ -211,7 +211,7 @@ def test_a_flow_gets_the_kernel_it_describes() -> None:
         [*SCHEMA, ("window_start", TIMESTAMP), ("window_end", TIMESTAMP), ("total", pa.int64()), ("revision", pa.int64())]
     )
     definition = plan.Sliding(("k",), timedelta(seconds=2), (total,), "ignore")
-    made = kernel_of(definition.family, definition, [SCHEMA], output)
+    made = kernel_of(definition, [SCHEMA], output)
     ran = MemoryRunner(made).epoch([[table([row(0), row(2_000_000), row(2_000_001, v=5), row(0)._replace(W=1)])]], [FOREVER])
     assert told(ran.rows, "total") == [(0, 1), (2_000_000, 1), (2_000_001, 6)]
     assert ran.fates == {"on time": 3, "ignored": 1}

@@ -14,11 +14,11 @@ from laws.reference.tables import joined
 from penstock.core.change import OP, POSITION, TIME, WATERMARK, Op
 from penstock.core.hashing import hash64
 from penstock.core.time import NEVER
-from penstock.flow.plan import TableJoin
 from penstock.kernels import current, table_join_sides
 from penstock.kernels.families import kernel_of
 from penstock.kernels.memory import MemoryRunner
 from penstock.kernels.port import Kernel
+from penstock.plan import TableJoin
 from unit.kernels.changing import Epoch, Row, Running, Table, epochs, many_epochs, plain, told
 from unit.kernels.cutting import few_hashes
 
@@ -61,7 +61,7 @@ class Case:
     def kernel(self) -> Kernel:
         right = () if self.of_left else self.right
         join = TableJoin(("ref",), self.how, right, self.keys, self.key)  # type: ignore[arg-type]
-        return kernel_of("table-join", join, [self.left_schema, self.right_schema], self.output)
+        return kernel_of(join, [self.left_schema, self.right_schema], self.output)
 
     def expected(self, lefts: list[Row], rights: list[Row]) -> dict[Any, Row]:
         rows = [self._row(left, right) for left, right in joined(lefts, rights, ["ref"], self.how)]
@@ -179,7 +179,6 @@ def test_joins_chain(cut: Any, hows: Any, fanout: int) -> None:
     second = Case(hows[1], (("id", "right_id"), ("id",)), (("third_id", "id"), ("third", "w")), first.output)
     names = ("id", "right_id", "third_id")
     kernel = kernel_of(
-        "table-join",
         TableJoin(("ref",), hows[1], second.right, second.keys, names),
         [first.output, RIGHT],
         second.output,

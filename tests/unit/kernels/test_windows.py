@@ -10,12 +10,12 @@ import pytest
 
 from penstock.core.change import HASH, POSITION, TIME, WATERMARK
 from penstock.core.time import FOREVER, NEVER
-from penstock.flow.plan import Aggregate as Agg
 from penstock.kernels.layouts import Spaced
 from penstock.kernels.memory import MemoryRunner
 from penstock.kernels.panes import PaneKernel
 from penstock.kernels.port import State
 from penstock.kernels.windows import WindowKernel
+from penstock.plan import Aggregate as Agg
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 

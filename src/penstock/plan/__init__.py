@@ -1,0 +1,58 @@
+"""The plan of a flow: the steps it is lowered to, each answering for itself what others must know of it."""
+
+from penstock.plan.joins import Join, Matched, Pairs, StreamJoin
+from penstock.plan.node import Emit, Facts, How, Judging, Late, Meaning, Node, OnError
+from penstock.plan.origin import Origin
+from penstock.plan.outputs import Output
+from penstock.plan.rows import Asking, Database, Hidden, LateRows, Lookup, MapArrow, Select, Union, Where
+from penstock.plan.sources import ClockFix, Source, Static, Versions
+from penstock.plan.steps import DEAD_LIMIT, Plan, Step
+from penstock.plan.tables import Enrich, Grouping, Latest, TableJoin
+from penstock.plan.windows import Aggregate, Aggregating, Calendar, Count, Last, Running, Session, Sliding, Spaced, Window
+
+__all__ = [
+    "DEAD_LIMIT",
+    "Aggregate",
+    "Aggregating",
+    "Asking",
+    "Calendar",
+    "ClockFix",
+    "Count",
+    "Database",
+    "Emit",
+    "Enrich",
+    "Facts",
+    "Grouping",
+    "Hidden",
+    "How",
+    "Join",
+    "Judging",
+    "Last",
+    "Late",
+    "LateRows",
+    "Latest",
+    "Lookup",
+    "MapArrow",
+    "Matched",
+    "Meaning",
+    "Node",
+    "OnError",
+    "Origin",
+    "Output",
+    "Pairs",
+    "Plan",
+    "Running",
+    "Select",
+    "Session",
+    "Sliding",
+    "Source",
+    "Spaced",
+    "Static",
+    "Step",
+    "StreamJoin",
+    "TableJoin",
+    "Union",
+    "Versions",
+    "Where",
+    "Window",
+]
