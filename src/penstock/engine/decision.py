@@ -21,7 +21,7 @@ from penstock.core.time import NEVER
 from penstock.errors import AlreadyThere, Damaged, DiskFull, LostRace, Mismatch, NotFound, Replaced, StorageError
 from penstock.storage.port import Storage
 
-FORMAT = 1
+FORMAT = 2  # 1: version 0.1, without `deltas`, and with its fingerprints
 GENERATIONS = 16  # starts that are remembered
 _AGAIN = "free some space and run again: a start looks at what is there"
 REMOVING = "removing"  # notes of a reset or a drop that is under way, or was cut short
@@ -100,27 +100,39 @@ class Decision:
     accounts: Mapping[str, Mapping[str, int]] = field(default_factory=dict)  # source -> what its offsets held, since that is kept
     horizon: Mapping[str, Any] = field(default_factory=dict)  # of inputs that were ended: from when on the flow could go on
     kind: str = "epoch"  # or "reopen": no rows, and the end of its inputs is lifted
+    deltas: Mapping[str, Mapping[str, int]] = field(default_factory=dict)  # step -> fate -> rows, in this epoch alone
 
     def files(self) -> set[str]:
         return {r.file for r in self.state} | {s.file for s in self.staged}
 
     def encode(self) -> bytes:
         body = orjson.dumps(asdict(self), default=list, option=orjson.OPT_NON_STR_KEYS | orjson.OPT_SORT_KEYS)
-        return b"penstock decision %d %08x\n" % (FORMAT, zlib.crc32(body)) + body + b"\n"
+        return b"penstock decision %d %08x\n" % (FORMAT, _checksum(FORMAT, body)) + body + b"\n"
 
     @staticmethod
     def decode(data: bytes, name: str, flow: str = "FLOW") -> "Decision":
         try:
             head, body = data.rstrip(b"\n").split(b"\n", 1)
             word, kind, version, crc = head.split(b" ")
-            if (word, kind, int(version)) != (b"penstock", b"decision", FORMAT) or int(crc, 16) != zlib.crc32(body):
+            if (word, kind) != (b"penstock", b"decision") or int(crc, 16) != _checksum(int(version), body):
                 raise ValueError("checksum")
+            if int(version) > FORMAT:
+                raise Mismatch(
+                    f"the decision {name} of flow {flow} was written by a newer version of Penstock",
+                    f"it has format {int(version)}, and this version reads up to {FORMAT}",
+                    hint="run the flow with that version",
+                )
             return _from_json(orjson.loads(body))
         except (ValueError, KeyError, TypeError):
             raise Damaged(
                 f"the decision {name} is damaged",
                 hint=f"restore the file from a copy; or start the flow over: penstock flow reset {flow}",
             ) from None
+
+
+def _checksum(version: int, body: bytes) -> int:
+    """Of the version, too, since there is more than one: a flipped bit in it must not look like another one."""
+    return zlib.crc32(body, version if version > 1 else 0)
 
 
 def _from_json(raw: dict[str, Any]) -> Decision:

@@ -142,11 +142,12 @@ def _fitting_state(setting: Setting, last: Decision | None, epoch: int) -> tuple
 def _decision(setting: Setting, opened: Opened, last: Decision | None, state: tuple[RunRef, ...], result: Result) -> Decision:
     _check_accounts(opened, result)
     touched, answered = set(result.touched), after_answers(opened, result)
-    fates = {step: Counter(counts) for step, counts in last.fates.items()} if last else {}
-    for step, counts in result.fates.items():
-        fates.setdefault(step, Counter()).update(counts)
+    deltas = {step: Counter(counts) for step, counts in result.fates.items()}
     for source, offsets in opened.gone.items():
-        fates.setdefault(source, Counter())["gone"] += offsets
+        deltas.setdefault(source, Counter())["gone"] += offsets
+    fates = {step: Counter(counts) for step, counts in last.fates.items()} if last else {}
+    for step, counts in deltas.items():
+        fates.setdefault(step, Counter()).update(counts)
     accounts = {source: Counter(counts) for source, counts in last.accounts.items()} if last else {}
     for source, counts in result.accounts.items():
         accounts.setdefault(source, Counter()).update(counts)
@@ -169,6 +170,7 @@ def _decision(setting: Setting, opened: Opened, last: Decision | None, state: tu
         answered=answered,
         accounts={source: dict(counts) for source, counts in accounts.items()},
         horizon=_horizon(setting, opened, last, result),
+        deltas={step: dict(counts) for step, counts in deltas.items()},
     )
 
 

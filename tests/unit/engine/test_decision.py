@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from penstock.core.time import FOREVER, NEVER
 from penstock.engine.decision import Decision, Decisions, EngineMark, PartitionState, RunRef, SourceState, StagedRef
-from penstock.errors import Damaged, LostRace, PenstockError, Replaced
+from penstock.errors import Damaged, LostRace, Mismatch, PenstockError, Replaced
 from penstock.storage.memory import MemoryStorage
 
 LIFE = "0123456789abcdef" * 2
@@ -33,6 +33,7 @@ def a_decision(epoch: int = 3, generation: int = 2) -> Decision:
         fates={"sales": {"in": 4, "on time": 4}},
         rows=4,
         answered={"enriched": 8},
+        deltas={"sales": {"in": 2}},
     )
 
 
@@ -48,6 +49,13 @@ def test_a_decision_from_before_there_were_tables_can_be_read() -> None:
     old = Decision.decode(b"penstock decision 1 %08x\n" % zlib.crc32(data) + data, "epochs/3")
     assert old.answered == {}
     assert [mark.step for mark in old.marks] == ["", ""]
+
+
+def test_a_decision_of_a_newer_version_is_refused_as_such() -> None:
+    body = a_decision().encode().split(b"\n", 1)[1].rstrip(b"\n")
+    data = b"penstock decision 3 %08x\n" % zlib.crc32(body, 3) + body
+    with pytest.raises(Mismatch, match=r"epochs/3 of flow shop was written by a newer version[^:]*\n.*reads up to 2"):
+        Decision.decode(data, "epochs/3", "shop")
 
 
 times = st.integers(NEVER, FOREVER)

@@ -1,0 +1,40 @@
+"""Writes meanings.json: what identifies the steps of the golden home's flows. To be run when a kind of step is added, and before
+that never: a description that changes refuses every home that users have.
+
+    PYTHONPATH=tests python tests/golden/make_meanings.py
+"""
+
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from golden import home_flows
+from penstock import Flow
+from penstock.flow.analyzer import NoAnalyzer
+from penstock.flow.resolve import resolve
+from penstock.plan import Plan
+
+GOLDEN = Path(__file__).with_name("meanings.json")
+
+
+def hiding() -> Flow:
+    """A table with a condition, looked up as of a time."""
+    flow = Flow("hiding")
+    orders = flow.stream("orders", home_flows.ORDERS, time="at", lateness="10 seconds")
+    users = flow.table("users", home_flows.USERS, key="user_id", time="at").where("country <> 'at'", name="some")
+    orders.enrich(users, on="user_id", name="known").view("known")
+    return flow
+
+
+def plans() -> list[Plan]:
+    return [resolve(flow(), NoAnalyzer()) for flow in (*home_flows.FLOWS, hiding)]
+
+
+def written(plan: Plan) -> dict[str, Any]:
+    meanings: dict[str, Any] = orjson.loads(orjson.dumps({step.name: step.meaning() for step in plan.steps}))
+    return meanings
+
+
+if __name__ == "__main__":
+    GOLDEN.write_bytes(orjson.dumps({plan.flow: written(plan) for plan in plans()}, option=orjson.OPT_INDENT_2) + b"\n")
