@@ -287,7 +287,7 @@ def test_another_time_beside_it_is_refused() -> None:
 
 def test_a_topic_that_a_flow_writes_has_its_time(flow_test: Start) -> None:
     t = flow_test(plant())
-    schema = t._source("readings").schema
+    schema = t.plan.step("readings").schema
     t.log.create(TopicSpec("readings", schema=schema, writer="other"))
     with pytest.raises(BadFlow, match="flow other gave its rows their time"):
         t.epoch()

@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from penstock import Count, Flow, FlowTest, Hopping, Session, Sliding, Tumbling, agg
+from penstock import Count, Flow, FlowTest, Hopping, Session, Sliding, Tumbling, agg, plan
 from penstock.core.time import moment
-from penstock.engine import horizon
 from penstock.engine.decision import Decisions
 from penstock.engine.flows.reopening import reopen
 from penstock.errors import BadInput
@@ -138,7 +137,8 @@ def test_it_gives_what_it_had_given_behind_a_mark_of_that_time(name: str, seed: 
 
 @pytest.mark.parametrize("name", ["tumbling", "session", "sliding", "join", "last"])
 def test_an_earlier_time_would_be_told_apart(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(horizon, "_span", lambda definition, inputs: max(inputs) + 1)
+    for node in (plan.Window, plan.Session, plan.Sliding, plan.Join, plan.Last):
+        monkeypatch.setattr(node, "closed", lambda self, newest, end: max(newest) + 1)
     assert any(drained != marked for drained, marked in (both(name, seed) for seed in range(1, 6)))
 
 

@@ -323,7 +323,7 @@ def test_a_row_behind_a_watermark_written_into_the_stream_is_late(flow_test: Sta
 @pytest.mark.parametrize("stream", [{"time": "append"}, {"delay": "1 second"}])
 def test_a_topic_that_a_flow_writes_is_read_by_its_marks_alone(flow_test: Start, stream: dict[str, Any]) -> None:
     t = flow_test(shop(**stream))
-    t.log.create(TopicSpec("orders", schema=t._source("orders").schema, writer="other"))
+    t.log.create(TopicSpec("orders", schema=t.plan.step("orders").schema, writer="other"))
     if "delay" in stream:
         assert t.driver.program.sources["orders"].delay is None
     else:
