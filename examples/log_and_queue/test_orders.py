@@ -15,7 +15,6 @@ import pytest
 
 from penstock import GroupConsumer, Producer, Queue, open_log
 from penstock.cli.main import run
-from penstock.log.groups.open import groups_of
 from penstock.queue.letter import Received
 
 HERE = Path(__file__).parent
@@ -93,7 +92,7 @@ def test_a_packer_that_is_killed_leaves_the_group_alone_and_loses_no_order() -> 
 def test_retention_sees_the_queue_as_a_reader() -> None:
     EXAMPLE["pack"]()
     EXAMPLE["turnover"]()
-    assert {held.reader for held in groups_of(open_log()).positions("orders")} == {"turnover", "queue.packing"}
+    assert {held.reader for held in open_log().groups().positions("orders")} == {"turnover", "queue.packing"}
 
 
 def test_the_readme_shows_what_is_printed() -> None:

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from penstock.cli.main import run
-from penstock.log.groups.open import groups_of
 from penstock.log.groups.port import GroupState
 from penstock.log.open import open_log
 from waiting import until
@@ -67,7 +66,7 @@ def produce(tmp_path: Path, *counts: int) -> None:
 
 
 def state() -> GroupState | None:
-    return next((found for found in groups_of(open_log()).describe() if found.group == "web-analytics"), None)
+    return next((found for found in open_log().groups().describe() if found.group == "web-analytics"), None)
 
 
 def shared_by(count: int) -> bool:

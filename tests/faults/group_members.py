@@ -73,12 +73,14 @@ class TellingGroups(SqliteGroups):
         return told
 
 
-def member(root: str, name: str, kind: str) -> None:
-    from penstock.log.groups import consumer as module
+class TellingLog(FileLog):
+    def groups(self) -> TellingGroups:
+        return TellingGroups(Path(self.storage.root) / "groups.db")  # type: ignore[attr-defined]
 
-    module.groups_of = lambda log: TellingGroups(Path(root) / "groups.db")  # type: ignore[assignment]
+
+def member(root: str, name: str, kind: str) -> None:
     settings = GroupSettings(lease=f"{LEASE} seconds", max_rows=7, label=name)
-    reader = GroupConsumer(FileLog(LocalStorage(root)), "g", "t", settings=settings)
+    reader = GroupConsumer(TellingLog(LocalStorage(root)), "g", "t", settings=settings)
     signal.signal(signal.SIGTERM, lambda number, frame: reader.stop())
     try:
         with reader:

@@ -15,7 +15,6 @@ from faults.test_engine_kill import POINTS, Killer, killer
 from penstock.engine import loop
 from penstock.engine.opening import Wish
 from penstock.errors import Mismatch, OffsetGone
-from penstock.log.groups.open import groups_of
 from penstock.testing.kafka_broker import KafkaBroker
 
 pytestmark = pytest.mark.faults
@@ -156,5 +155,5 @@ def test_how_far_a_flow_has_read_is_seen_by_kafkas_own_tools(tmp_path: Path, giv
     [told] = admin(settings).list_consumer_group_offsets([ConsumerGroupTopicPartitions(name)]).values()
     seen = {(p.topic, p.partition): p.offset for p in told.result(30).topic_partitions}
     assert {n: seen[f"{settings.prefix}orders", n] for n in decided} == {n: p.next for n, p in decided.items()}
-    held = [h for h in groups_of(log_of(tmp_path)).positions("orders") if h.reader == "flow.shop"]
+    held = [h for h in log_of(tmp_path).groups().positions("orders") if h.reader == "flow.shop"]
     assert {h.partition: h.offset for h in held} == {n: p.next for n, p in decided.items()}

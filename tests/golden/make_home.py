@@ -26,7 +26,6 @@ from penstock import Flow, GroupConsumer, Limit, Queue, View
 from penstock.engine import loop
 from penstock.engine.decision import Decisions
 from penstock.engine.runtime import Runtime
-from penstock.log.groups.open import groups_of
 from penstock.log.open import open_log
 from penstock.storage.local import LocalStorage
 from penstock.views.directory import list_views
@@ -111,7 +110,7 @@ def fill_queues(home: Path) -> None:
 
 def told(home: Path) -> dict[str, Any]:
     log = open_log(home)
-    groups = groups_of(log)
+    groups = log.groups()
     return {
         "views": {name: _rows(_view(home, name)) for name in list_views(home / "views")},
         "topics": {name: _rows(_topic(log, name)) for name in sorted(log.topics()) if not name.startswith("__")},

@@ -83,12 +83,11 @@ def reset(name: str, topic: str, to: str, partition: tuple[int, ...], yes: bool,
     """
     from penstock.cli.group_show import print_moves
     from penstock.cli.topic_consume import place
-    from penstock.log.groups.open import groups_of
     from penstock.log.groups.resetting import carry_out, plan
     from penstock.log.open import open_log
 
     log = open_log()
-    groups, found = groups_of(log), log.topic(topic)
+    groups, found = log.groups(), log.topic(topic)
     moves = plan(groups, name, found, place(to, "--to"), partition or None)
     if yes:
         carry_out(groups, name, found, moves)
@@ -108,10 +107,9 @@ def delete(name: str, topic: str | None, yes: bool) -> None:
     \b
     penstock group delete web-analytics
     """
-    from penstock.log.groups.open import groups_of
     from penstock.log.open import open_log
 
-    groups = groups_of(open_log())
+    groups = open_log().groups()
     states = [state for state in groups.describe(name) if topic in (None, state.topic)]
     if states and not yes:
         click.confirm(f"forget group {name} ({', '.join(state.topic for state in states)})?", abort=True)

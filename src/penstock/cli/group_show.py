@@ -10,7 +10,6 @@ from penstock.cli.output import print_table, safe
 from penstock.core.schema import TIMESTAMP
 from penstock.core.time import SystemClock
 from penstock.log.groups.lag import Lag, lags
-from penstock.log.groups.open import groups_of
 from penstock.log.groups.port import GroupState, MemberState, PartitionState
 from penstock.log.groups.resetting import Move
 from penstock.log.open import open_log
@@ -46,7 +45,7 @@ MOVES = pa.schema([(name, pa.int64()) for name in ("partition", "offset", "to", 
 def print_list(output: str | None) -> bool:
     """Prints all groups; whether there are any."""
     log = open_log()
-    rows = [_summary(state, lags(log, state, SystemClock().now())) for state in groups_of(log).describe()]
+    rows = [_summary(state, lags(log, state, SystemClock().now())) for state in log.groups().describe()]
     if rows or output:
         print_table(pa.Table.from_pylist(rows, LIST), output, keys=["group", "topic"])
     return bool(rows)
@@ -68,7 +67,7 @@ def print_group(name: str, output: str | None) -> None:
     """Prints one group: its members on standard error, its partitions on standard output."""
     log = open_log()
     rows: list[dict[str, Any]] = []
-    for state in groups_of(log).describe(name):
+    for state in log.groups().describe(name):
         behind = lags(log, state, SystemClock().now())
         rows += [_partition(state, part, behind) for part in state.partitions]
         for line in _told(state, behind):

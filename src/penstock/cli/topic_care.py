@@ -140,11 +140,10 @@ def _clean(log: "Log", names: tuple[str, ...], *, eager: bool, quiet: bool) -> N
     """quiet: says only what was changed."""
     from penstock.errors import BadInput
     from penstock.log.cleaning.topics import Cleanable, warnings
-    from penstock.log.groups.open import groups_of
 
     if not isinstance(log, Cleanable):
         raise BadInput("the topics of this log are cleaned by its broker", hint="for Kafka: retention.ms and cleanup.policy")
-    holds = groups_of(log).positions
+    holds = log.groups().positions
     for name in names:
         done = log.clean(name, holds, eager=eager)
         if not quiet or any(one.changed for one in done):

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from penstock.engine.decision import Decision
 from penstock.engine.program import Program
 from penstock.errors import PenstockError
-from penstock.log.groups.open import groups_of
 from penstock.log.groups.port import FLOW, Groups, Source
 from penstock.log.port import Log
 
@@ -49,7 +48,7 @@ class Positions:
 
     def _note(self, reached: Mapping[Source, Mapping[int, int]]) -> None:
         try:
-            self._groups = self._groups or groups_of(self._log)
+            self._groups = self._groups or self._log.groups()
             for source, offsets in reached.items():
                 self._groups.put(self._name, source, offsets)
         except PenstockError:

@@ -6,7 +6,6 @@ from contextlib import contextmanager
 
 from penstock.errors import PenstockError
 from penstock.log.cleaning.topics import Cleanable, clean_topics
-from penstock.log.groups.open import groups_of
 from penstock.log.port import Log
 
 EVERY = 60.0  # seconds between two cleanings
@@ -20,7 +19,7 @@ def tidied(log: Log, say: Callable[[str], None], every: float = EVERY) -> Iterat
     def tidy() -> None:
         while not over.wait(every):
             try:
-                clean_topics(log, groups_of(log).positions, say)
+                clean_topics(log, log.groups().positions, say)
             except PenstockError as error:
                 say(f"topics could not be cleaned: {error.what}")
 

@@ -6,7 +6,6 @@ from datetime import timedelta
 
 from penstock.core.time import duration
 from penstock.errors import BadInput, Full, NotFound
-from penstock.log.groups.open import groups_of
 from penstock.log.open import open_log
 from penstock.log.port import Log, Topic
 
@@ -32,7 +31,7 @@ class Gate:
     def __init__(self, behind: Behind, topic: Topic) -> None:
         if behind.records < 1:
             raise BadInput(f"a group cannot be {behind.records} records behind at most", hint="records is at least 1")
-        self._behind, self._topic, self._groups = behind, topic, groups_of(behind.log or open_log())
+        self._behind, self._topic, self._groups = behind, topic, (behind.log or open_log()).groups()
         self._wait = duration(behind.wait, "wait").total_seconds()
         self._lag, self._sent, self._looked = 0, 0, 0.0
 

@@ -1,11 +1,13 @@
 """The embedded log: topics in a directory, no server. Format: docs/adr/0005-log-format.md."""
 
 import secrets
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from penstock.core.names import check_name
 from penstock.core.schema import Schema
 from penstock.core.time import Clock, SystemClock
-from penstock.errors import AlreadyThere, NotFound
+from penstock.errors import AlreadyThere, BadInput, NotFound
 from penstock.log.acks import Ack, State, encode_ack, open_acks
 from penstock.log.cleaning.partition import Cleaned
 from penstock.log.holding import Holds, nobody
@@ -16,9 +18,14 @@ from penstock.log.rows import check_spec
 from penstock.log.settings import decode_settings, encode_settings
 from penstock.log.store import SETTINGS, TOPICS, TopicStore, directory_of, settings_of
 from penstock.log.topic import FileTopic, opened
+from penstock.storage.local import LocalStorage
 from penstock.storage.port import Storage
 
+if TYPE_CHECKING:
+    from penstock.log.groups.port import Groups
+
 SEGMENT_SIZE = 64 << 20
+GROUPS = "groups.db"
 
 
 class FileLog:
@@ -60,6 +67,15 @@ class FileLog:
                 place.storage.remove(place.directory)
         (store.twin() or self.storage).remove(store.directory)
         self.storage.remove(store.directory)
+
+    def groups(self) -> "Groups":
+        from penstock.log.groups.sqlite import SqliteGroups
+
+        if not isinstance(self.storage, LocalStorage):
+            raise BadInput(
+                "the log has no place for groups: it lies in no directory", hint="read it with penstock.log.consumer.read"
+            )
+        return SqliteGroups(Path(self.storage.root) / GROUPS, self.clock)
 
     def clean(self, name: str, holds: Holds = nobody, *, eager: bool = True) -> list[Cleaned]:
         """Lets go what retention says, compacts, and rewrites closed segments: see `cleaning.topics.Cleanable`."""

@@ -159,10 +159,13 @@ class MemoryTopic:
 class MemoryLog:
     """Topics that live as long as this object."""
 
-    def __init__(self, clock: Clock | None = None) -> None:
+    def __init__(self, clock: Clock | None = None, groups: MemoryGroups | None = None) -> None:
         self._clock = clock or SystemClock()
         self._topics: dict[str, MemoryTopic] = {}
-        self.groups = MemoryGroups(self._clock)
+        self._groups = groups or MemoryGroups(self._clock)
+
+    def groups(self) -> MemoryGroups:
+        return self._groups
 
     def create(self, spec: TopicSpec) -> MemoryTopic:
         check_name(spec.name)

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Literal, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -11,6 +11,9 @@ import pyarrow as pa
 
 from penstock.core.schema import Schema
 from penstock.core.time import NEVER
+
+if TYPE_CHECKING:
+    from penstock.log.groups.port import Groups
 
 Durability = Literal["fsync", "os", "memory"]
 
@@ -270,6 +273,11 @@ class Log(Protocol):
 
     def delete(self, name: str) -> None:
         """Removes a topic with all its records; NotFound if it is not there."""
+        ...
+
+    def groups(self) -> "Groups":
+        """Where the readers of this log keep how far they have come: beside its records, and as durable. BadInput where it has no
+        place for them."""
         ...
 
     def evolve(self, name: str, schema: Schema) -> Topic:

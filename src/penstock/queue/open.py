@@ -1,13 +1,14 @@
 """The queues that a program works with: those of its home's log, those of this process, or those that a URL leads to."""
 
 import os
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
+from penstock.core.schemes import Schemes
 from penstock.errors import BadInput
 from penstock.log.file import FileLog
-from penstock.log.groups.open import groups_of
 from penstock.log.open import VARIABLE as LOG
 from penstock.log.open import open_log
 from penstock.queue.memory import MemoryQueues
@@ -16,7 +17,23 @@ from penstock.queue.port import QueuesPort
 
 VARIABLE = "PENSTOCK_QUEUES"
 MEMORY = "memory:"
-_RABBIT = ("amqp://", "amqps://")
+Opener = Callable[[str], QueuesPort]
+
+
+def _of_this_process() -> Opener:
+    return lambda url: _memory()
+
+
+def _rabbitmq() -> Opener:
+    from penstock.queue.rabbitmq.queues import RabbitQueues
+
+    return RabbitQueues
+
+
+SCHEMES = Schemes[Opener]("queues", "penstock.queues", hint="write memory: or amqp://host, or leave it out for the embedded log")
+SCHEMES.add("memory", _of_this_process)
+SCHEMES.add("amqp", _rabbitmq)
+SCHEMES.add("amqps", _rabbitmq)
 
 
 @runtime_checkable
@@ -30,15 +47,7 @@ def open_queues(at: str | None = None, home: Path | None = None) -> QueuesPort:
     """The queues there: `memory:` (those of this process, gone with it), `amqp://host` (those of a RabbitMQ), else at what
     PENSTOCK_QUEUES says, else those of the embedded log in this home (None: the one that the working directory leads to)."""
     at = at or os.environ.get(VARIABLE)
-    if not at:
-        return _on_log(home)
-    if at == MEMORY:
-        return _memory()
-    if at.startswith(_RABBIT):
-        from penstock.queue.rabbitmq.queues import RabbitQueues
-
-        return RabbitQueues(at)
-    raise BadInput("that is no address of queues", hint="write memory: or amqp://host, or leave it out for the embedded log")
+    return SCHEMES.find(at)(at) if at else _on_log(home)
 
 
 def _on_log(home: Path | None) -> QueuesPort:
@@ -48,7 +57,7 @@ def _on_log(home: Path | None) -> QueuesPort:
             f"{LOG} leads to a log that holds no queues: they need the embedded one",
             hint=f"say where they are, at=memory: or amqp://host (also {VARIABLE}), or unset {LOG}",
         )
-    return LogQueues(log, groups_of(log))
+    return LogQueues(log, log.groups())
 
 
 @cache

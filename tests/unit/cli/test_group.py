@@ -10,7 +10,6 @@ import pyarrow as pa
 import pytest
 
 from penstock.log.groups.consumer import GroupConsumer
-from penstock.log.groups.open import groups_of
 from penstock.log.groups.port import Source
 from penstock.log.open import open_log
 from penstock.log.port import Topic, TopicSpec
@@ -35,7 +34,7 @@ def views(call: Call) -> Topic:
 
 def put(topic: Topic, *offsets: int, group: str = "web") -> None:
     source = Source(topic.spec.name, topic.id, topic.spec.partitions)
-    groups_of(open_log()).put(group, source, dict(enumerate(offsets)))
+    open_log().groups().put(group, source, dict(enumerate(offsets)))
 
 
 def test_list_tells_members_and_lag_of_every_group_and_flow(call: Call, views: Topic) -> None:

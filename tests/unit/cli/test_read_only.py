@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from penstock.log.groups.open import groups_of
 from penstock.log.groups.port import Source
 from penstock.log.open import open_log
 from unit.cli.looking import fill, flow_file, run_flow
@@ -47,7 +46,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     fill(home)
     run_flow(home, str(home.parent / "pages.py"))
     log = open_log(home)
-    groups_of(log).put("readers", Source("views", log.topic("views").id, 1), {0: 1})
+    log.groups().put("readers", Source("views", log.topic("views").id, 1), {0: 1})
     subprocess.run(["chmod", "-R", "a-w", str(home)], check=True)
     yield home
     subprocess.run(["chmod", "-R", "u+w", str(home)], check=True)

@@ -8,7 +8,6 @@ import pytest
 from penstock.cli.main import run
 from penstock.cli.topic_care import size_of
 from penstock.errors import BadInput
-from penstock.log.groups.open import groups_of
 from penstock.log.groups.port import Source
 from penstock.log.open import open_log
 
@@ -67,7 +66,7 @@ def test_settings_are_shown_and_taken_back(home: Path, capsys: pytest.CaptureFix
 def test_what_goes_unread_is_told_by_clean_describe_and_doctor(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     produce(home)
     log = open_log()
-    groups_of(log).put("slow", Source("users", log.topic("users").id, 1), {0: 2})
+    log.groups().put("slow", Source("users", log.topic("users").id, 1), {0: 2})
     assert run(["topic", "alter", "users", "--retain", "0 seconds"]) == 0
     capsys.readouterr()
     assert run(["topic", "clean", "users"]) == 0

@@ -11,7 +11,6 @@ import pytest
 from faults.engine_shop import drained
 from penstock import Flow, Producer, Schema, TopicSpec
 from penstock.cli.main import COMMANDS, cli
-from penstock.log.groups.open import groups_of
 from penstock.log.groups.port import Source
 from penstock.log.open import open_log
 from unit.cli.calling import calls_of
@@ -106,7 +105,7 @@ def _fill_groups_and_queues() -> None:
     assert call("send", "emails", long, "--id", "id-1010").code == 0
     log = open_log()
     topic = log.topic("views")
-    groups_of(log).put("readers", Source("views", topic.id, 1), {0: 1})
+    log.groups().put("readers", Source("views", topic.id, 1), {0: 1})
 
 
 @pytest.mark.parametrize("width", WIDTHS)

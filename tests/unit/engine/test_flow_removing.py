@@ -12,7 +12,6 @@ from penstock.engine.driver import taken
 from penstock.engine.flows.removing import What, carry_out, plan
 from penstock.engine.inspect import decisions_of
 from penstock.errors import Held, InUse, Mismatch
-from penstock.log.groups.open import groups_of
 from penstock.log.groups.port import Source
 from penstock.views.directory import list_views
 from unit.engine.homes import ORDERS, Home
@@ -74,7 +73,7 @@ def test_a_flow_that_was_reset_starts_over_with_a_new_life_and_makes_the_same_ag
     remove(home)
     assert list_views(home.path / "views") == ["all2", "sales2"]
     assert home.log.topics() == ["big2", "orders", "other.late"]
-    assert [state.group for state in groups_of(home.log).describe()] == ["flow.other"]
+    assert [state.group for state in home.log.groups().describe()] == ["flow.other"]
     assert content(home) == others
     home.run(shop())
     assert results(home) == before
@@ -133,7 +132,7 @@ def test_what_others_read_goes_only_if_one_insists(home: Home) -> None:
     reader.stream("big", ORDERS).view("copied", key="id")
     home.run(reader)
     topic = home.log.topic("big")
-    groups_of(home.log).put("audit", Source("big", topic.id, 1), {0: 0})
+    home.log.groups().put("audit", Source("big", topic.id, 1), {0: 0})
     with pytest.raises(InUse, match="others read what flow shop writes") as refused:
         remove(home)
     assert "topic big: flow reader, group audit" in str(refused.value)

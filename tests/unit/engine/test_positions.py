@@ -10,7 +10,6 @@ from penstock.engine.decision import Decision
 from penstock.engine.positions import Positions
 from penstock.engine.progress import balance
 from penstock.errors import OffsetGone, StorageError
-from penstock.log.groups.open import groups_of
 from penstock.log.port import End
 
 COLUMNS = "n long, at timestamp"
@@ -37,7 +36,7 @@ def test_the_log_knows_how_far_a_flow_has_read_once_it_is_decided() -> None:
         t.send("orders", *rows(3), partition=1)
         t.epoch()
         positions.settle()
-        held = groups_of(t.log).positions("orders")
+        held = t.log.groups().positions("orders")
         assert [(h.reader, h.partition, h.offset) for h in held] == [("flow.shop", 0, 2), ("flow.shop", 1, 1)]
 
 
@@ -49,16 +48,16 @@ def test_notes_are_made_now_and_then_and_at_the_end() -> None:
             t.send("orders", *rows(n))
             t.epoch()
         positions.settle()
-        assert [h.offset for h in groups_of(t.log).positions("orders")] == [1], "the first, and none since"
+        assert [h.offset for h in t.log.groups().positions("orders")] == [1], "the first, and none since"
         t.driver.release()
-        assert [h.offset for h in groups_of(t.log).positions("orders")] == [3]
+        assert [h.offset for h in t.log.groups().positions("orders")] == [3]
 
 
 def test_a_note_that_cannot_be_made_does_not_stop_the_flow(monkeypatch: pytest.MonkeyPatch) -> None:
     with flow().test() as t:
         positions = Positions(t.log, "shop", every=0.0)
         t.driver.means.tell = positions.tell
-        groups = groups_of(t.log)
+        groups = t.log.groups()
         put = type(groups).put
 
         def broken(*_: Any) -> None:

@@ -7,7 +7,6 @@ import pyarrow as pa
 
 from penstock.core.time import FixedClock, micros
 from penstock.engine.tidying import tidied
-from penstock.log.groups.open import groups_of
 from penstock.log.groups.port import Source
 from penstock.log.memory import MemoryLog
 from penstock.log.port import VALUE, TopicSpec
@@ -23,7 +22,7 @@ def old_rows(hold: timedelta) -> tuple[MemoryLog, FixedClock]:
     topic = log.create(replace(TopicSpec("orders", retain=HOUR), hold=hold))
     for n in range(3):
         topic.append(0, pa.record_batch({VALUE: pa.array([b"%d" % n])}))
-    groups_of(log).put("flow.shop", Source("orders", topic.id, 1), {0: 0})
+    log.groups().put("flow.shop", Source("orders", topic.id, 1), {0: 0})
     clock.set(clock.now() + micros(3 * HOUR))
     return log, clock
 
@@ -32,7 +31,7 @@ def test_what_a_flow_has_not_read_is_held_back_and_goes_once_it_has() -> None:
     log, _ = old_rows(timedelta(days=7))
     said: list[str] = []
     with tidied(log, said.append, every=0.01):
-        groups_of(log).put("flow.shop", Source("orders", log.topic("orders").id, 1), {0: 2})
+        log.groups().put("flow.shop", Source("orders", log.topic("orders").id, 1), {0: 2})
         assert until(lambda: log.topic("orders").ends()[0].first > 0, 10.0)
     assert log.topic("orders").ends()[0].first == 2
     assert said == []

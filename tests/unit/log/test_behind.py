@@ -10,7 +10,6 @@ from penstock import Behind, GroupConsumer, Producer
 from penstock.errors import BadInput, Full
 from penstock.log.consumer import records
 from penstock.log.file import FileLog
-from penstock.log.groups.open import groups_of
 from penstock.log.groups.port import Source
 from penstock.log.memory import MemoryLog
 from penstock.log.port import Log, Topic, TopicSpec
@@ -29,7 +28,7 @@ def views(log: Log) -> Topic:
 
 def read_to(log: Log, topic: Topic, *offsets: int) -> None:
     source = Source(topic.spec.name, topic.id, topic.spec.partitions)
-    groups_of(log).put("web", source, dict(enumerate(offsets)))
+    log.groups().put("web", source, dict(enumerate(offsets)))
 
 
 def behind(log: Log, records: int, wait: str = "1 ms") -> Behind:

@@ -41,8 +41,7 @@ def leases() -> ManualClock:
 
 @pytest.fixture
 def log(leases: ManualClock) -> MemoryLog:
-    made = MemoryLog()
-    made.groups = MemoryGroups(leases=leases)
+    made = MemoryLog(groups=MemoryGroups(leases=leases))
     made.create(TopicSpec("views", 3))
     return made
 
@@ -58,7 +57,7 @@ def fill(topic: Topic, *counts: int) -> None:
 
 
 def offsets(log: MemoryLog, group: str = "web") -> list[int]:
-    return [part.offset for part in log.groups.describe(group)[0].partitions]
+    return [part.offset for part in log.groups().describe(group)[0].partitions]
 
 
 def consumer(log: MemoryLog, commit: str = "after", **more: object) -> GroupConsumer:
@@ -203,7 +202,7 @@ def test_what_is_in_hand_is_seen_and_a_partition_moves_when_it_is_finished(log: 
         first = next(batches)
 
         def in_hand() -> list[int | None]:
-            return [part.hand.offset if part.hand else None for part in log.groups.describe("web")[0].partitions]
+            return [part.hand.offset if part.hand else None for part in log.groups().describe("web")[0].partitions]
 
         wanted = [0 if number == first.partition else None for number in range(3)]
         assert until(lambda: in_hand() == wanted)
@@ -240,7 +239,7 @@ def test_a_member_that_lost_its_lease_with_a_batch_in_hand_is_told_so(log: Memor
         with consumer(log) as heir:
             assert until(lambda: heir.partitions == [0, 1, 2])
             assert until(lambda: zombie.partitions == [])
-            with pytest.raises(Fenced, match=rf"not owned by member(?s:.*)belongs to {log.groups.describe()[0].members[0].id}"):
+            with pytest.raises(Fenced, match=rf"not owned by member(?s:.*)belongs to {log.groups().describe()[0].members[0].id}"):
                 next(batches)
     assert offsets(log)[partition] == 0
 
@@ -258,9 +257,9 @@ def test_no_more_records_of_a_lost_partition_are_handed_out(log: MemoryLog, leas
 
 def test_a_member_that_lost_its_lease_with_empty_hands_sits_down_again(log: MemoryLog, leases: ManualClock) -> None:
     with consumer(log) as member:
-        before = log.groups.describe("web")[0].members[0].id
+        before = log.groups().describe("web")[0].members[0].id
         expire(leases)
-        assert until(lambda: [seen.id for seen in log.groups.describe("web")[0].members] not in ([], [before]))
+        assert until(lambda: [seen.id for seen in log.groups().describe("web")[0].members] not in ([], [before]))
         fill(log.topic("views"), 2)
         assert [record.offset for record in member.records(follow=False)] == [0, 1]
 

@@ -13,7 +13,6 @@ from penstock.errors import OffsetGone
 from penstock.log.file import FileLog
 from penstock.log.groups.consumer import GroupConsumer, GroupSettings
 from penstock.log.groups.lag import Lag, lags
-from penstock.log.groups.open import groups_of
 from penstock.log.groups.resetting import carry_out, plan
 from penstock.log.memory import MemoryLog
 from penstock.log.port import KEY, TopicSpec
@@ -49,7 +48,7 @@ def test_retention_waits_for_a_group_and_then_the_group_is_told_what_it_lost(log
     topic = log.create(spec)
     for _ in range(4):
         topic.append(0, rows(1))
-    groups = groups_of(log)
+    groups = log.groups()
     with GroupConsumer(log, "web", "t", settings=QUICK) as consumer:
         for record in consumer.records():
             if record.offset == 1:
@@ -75,7 +74,7 @@ def test_a_group_passes_over_what_was_compacted_away(log: Any, clock: FixedClock
         topic.append(0, rows(1, **{KEY: pa.array([key], pa.binary())}))
     log.clean("t")
     assert read(log) == [3, 4, 6]
-    [state] = groups_of(log).describe("web")
+    [state] = log.groups().describe("web")
     assert [part.offset for part in state.partitions] == [7]
     assert lags(log, state, clock.now()) == {0: Lag(0, 7, 0, 0.0)}
 
@@ -85,7 +84,7 @@ def test_the_lag_is_that_of_the_oldest_record_that_was_not_committed(log: Any, c
     for second in range(3):
         clock.set(NOW + second * SECOND)
         topic.append(0, rows(2))
-    groups = groups_of(log)
+    groups = log.groups()
     with GroupConsumer(log, "web", "t", settings=QUICK) as consumer:
         batches = iter(consumer)
         assert next(batches).next == 3
@@ -111,7 +110,7 @@ def test_partitions_that_are_added_are_read_from_their_beginning_by_members_that
 def test_slow_work_keeps_its_lease_and_is_seen(log: Any) -> None:
     """Leases run by the real clock here: the work takes more than two of them."""
     log.create(TopicSpec("t")).append(0, rows(1))
-    groups = groups_of(log)
+    groups = log.groups()
 
     def in_hand() -> float:
         hand = groups.describe("web")[0].partitions[0].hand

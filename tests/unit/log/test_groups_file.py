@@ -13,7 +13,6 @@ from penstock.errors import BadInput, Damaged, DiskFull, NotFound, StorageError
 from penstock.log.file import FileLog
 from penstock.log.groups import file
 from penstock.log.groups.leases import MachineClock
-from penstock.log.groups.open import groups_of
 from penstock.log.groups.port import Source
 from penstock.log.groups.sqlite import SqliteGroups
 from penstock.storage.faulty import FaultyStorage
@@ -133,7 +132,7 @@ def test_a_forked_process_opens_the_file_for_itself(groups: SqliteGroups, path: 
 
 def test_a_log_without_a_directory_has_no_groups() -> None:
     with pytest.raises(BadInput, match="no place for groups"):
-        groups_of(FileLog(FaultyStorage()))
+        FileLog(FaultyStorage()).groups()
 
 
 def test_the_machines_clock_runs_and_knows_its_boot() -> None:

@@ -12,7 +12,6 @@ from penstock.core.schema import Schema
 from penstock.core.time import FixedClock
 from penstock.errors import BadInput, BadName, Fenced, LogError, Unroutable
 from penstock.log.consumer import records
-from penstock.log.groups.open import groups_of
 from penstock.log.memory import MemoryLog
 from penstock.log.port import Appended, Topic, TopicSpec
 from penstock.log.producer import Producer
@@ -273,7 +272,7 @@ def test_an_offset_is_committed_only_after_the_queue_has_the_message(queue: Queu
 
     with pytest.raises(LogError):
         TopicToQueue(log, "orders", Breaking(queue), batch=2).run()
-    [state] = groups_of(log).describe("bridge.orders-to-emails")
+    [state] = log.groups().describe("bridge.orders-to-emails")
     assert state.partitions[0].offset == 4
     assert TopicToQueue(log, "orders", queue).run().moved == 6
     assert [message.id for message in taken(queue)] == [f"orders/0/{n}" for n in range(10)]

@@ -14,7 +14,6 @@ from penstock.log.consumer import read
 from penstock.log.file import FileLog
 from penstock.log.groups.consumer import GroupConsumer
 from penstock.log.groups.leases import ManualClock
-from penstock.log.groups.open import groups_of
 from penstock.log.groups.resetting import plan
 from penstock.log.port import TopicSpec
 from penstock.log.producer import Producer
@@ -34,7 +33,7 @@ def log(tmp_path: Path) -> FileLog:
 
 @pytest.fixture
 def queues(log: FileLog) -> LogQueues:
-    return LogQueues(log, groups_of(log), ManualClock())
+    return LogQueues(log, log.groups(), ManualClock())
 
 
 def bodies(deliveries: Sequence[Delivery]) -> list[bytes]:
@@ -120,7 +119,7 @@ def test_retention_waits_for_a_queue_even_if_nobody_ever_asked_it(log: FileLog, 
     for n in range(100):
         queue.send([Message(b"x" * 100, f"m{n}")])
     log.clock.set(NOW + 1_000_000)  # type: ignore[attr-defined]
-    log.clean("emails", groups_of(log).positions)
+    log.clean("emails", log.groups().positions)
     assert len(queue.receive(Consumer("all", prefetch=200), 200)) == 100
 
 
@@ -149,7 +148,7 @@ def test_another_topic_of_that_name_is_not_read(log: FileLog, queues: LogQueues)
 def test_how_far_a_queue_has_come_is_seen_among_the_groups_and_cannot_be_set(log: FileLog, queues: LogQueues) -> None:
     queue = queues.create(QueueSpec("emails"))
     queue.send([Message(b"a")])
-    groups = groups_of(log)
+    groups = log.groups()
     [state] = groups.describe("queue.emails")
     assert (state.topic, [p.offset for p in state.partitions]) == ("emails", [0])
     with pytest.raises(BadInput, match="is a queue"):

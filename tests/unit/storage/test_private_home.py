@@ -8,7 +8,6 @@ import pytest
 
 from penstock import Flow, Producer, TopicSpec, open_log
 from penstock.errors import NotFound
-from penstock.log.groups.open import groups_of
 from penstock.log.groups.port import Source
 from penstock.storage.home import make_private, open_to_others
 
@@ -25,7 +24,7 @@ def test_everything_in_a_new_home_is_for_its_owner_alone(tmp_path: Path) -> None
     log = open_log(home)
     with Producer(log.create(TopicSpec("orders"))) as producer:
         producer.send(b"{}")
-    groups = groups_of(log)
+    groups = log.groups()
     groups.put("web", Source("orders", log.topic("orders").id, 1), {0: 1})
     paths = [home.parent, home, *home.rglob("*")]
     assert len(paths) > 5

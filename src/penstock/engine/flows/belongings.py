@@ -12,7 +12,6 @@ from penstock.engine.inspect import flows
 from penstock.engine.program import DEAD, LATE
 from penstock.errors import Damaged, NotFound, PenstockError
 from penstock.log.file import FileLog
-from penstock.log.groups.open import groups_of
 from penstock.log.groups.port import FLOW
 from penstock.log.port import Log, Topic
 from penstock.log.store import directory_of
@@ -97,7 +96,7 @@ def foreign(log: Log, topic: Topic, decisions: Decisions) -> bool:
 def readers(home: Path, log: Log, flow: str) -> Mapping[str, set[str]]:
     """Topic → who else reads it: groups of the log, and flows that say so."""
     found: dict[str, set[str]] = {}
-    for state in groups_of(log).describe():
+    for state in log.groups().describe():
         if state.group != FLOW + flow:
             found.setdefault(state.topic, set()).add(_in_words(state.group))
     for other in flows(home):
@@ -113,7 +112,7 @@ def _in_words(group: str) -> str:
 
 def _group(log: Log, flow: str) -> Iterable[Belonging]:
     try:
-        states = groups_of(log).describe(FLOW + flow)
+        states = log.groups().describe(FLOW + flow)
     except NotFound:
         return ()
     return (Belonging("group", FLOW + flow),) if states else ()

@@ -17,7 +17,6 @@ from penstock.engine.driver import taken, where
 from penstock.engine.flows.belongings import Belonging, belongings, recorded
 from penstock.engine.inspect import decisions_of
 from penstock.errors import InUse, Mismatch, NotFound
-from penstock.log.groups.open import groups_of
 from penstock.log.groups.port import FLOW
 from penstock.log.port import Log
 from penstock.storage.local import LocalStorage
@@ -134,7 +133,7 @@ def carry_out(home: Path, log: Log, going: Going, force: bool = False, fail: Cal
 def _outputs(home: Path, log: Log, removal: Removal, fail: Callable[[str], None]) -> None:
     if removal.group:
         with suppress(NotFound):
-            groups_of(log).forget(FLOW + removal.flow)
+            log.groups().forget(FLOW + removal.flow)
         fail("removing.group")
     for name, id in removal.topics:
         with suppress(NotFound):

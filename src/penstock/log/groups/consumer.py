@@ -14,7 +14,6 @@ from penstock.core.time import duration
 from penstock.errors import BadInput, Fenced, NotFound, OffsetGone, PenstockError
 from penstock.log.consumer import POLL, Where, as_records
 from penstock.log.groups.names import check_joined
-from penstock.log.groups.open import groups_of
 from penstock.log.groups.places import offsets_at
 from penstock.log.groups.reading import Batch, read_batch
 from penstock.log.groups.seat import Chair, Seat
@@ -61,7 +60,7 @@ class GroupConsumer:
             raise BadInput(f"{commit!r} does not say when to commit", hint='"after" the work, "before" it, or "manual"')
         log = log or open_log()
         self._settings = settings or GroupSettings()
-        self._mode, self._start, self._groups = commit, start, groups_of(log)
+        self._mode, self._start, self._groups = commit, start, log.groups()
         self._seat = Seat(log, self._groups, _chair(group, topic, self._settings), self._begin)
         self._handover = duration(self._settings.handover, "handover").total_seconds()
         self._handed: dict[int, int] = {}  # behind what was handed out and is not yet committed

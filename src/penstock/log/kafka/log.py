@@ -2,6 +2,7 @@
 
 import secrets
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from penstock.core.names import check_name
 from penstock.core.schema import Schema
@@ -17,10 +18,24 @@ from penstock.log.port import TopicSpec
 from penstock.log.refusals import already_there, evolves, no_topic
 from penstock.log.rows import check_spec
 
+if TYPE_CHECKING:
+    from penstock.log.groups.port import Groups
+
 # Of a topic that is not compacted Kafka never uses this option: it holds the number under which its settings were announced.
 _NUMBER = "delete.retention.ms"
 _DAY = 86_400_000
 _UNMADE = "0" * 32  # stands for the id that Kafka will give
+
+
+class KafkaOpener:
+    """kafka://host:9092: see `log.open.LogOpener`."""
+
+    def check(self, url: str) -> None:
+        KafkaSettings.of(url)
+
+    def open(self, url: str, patience: float | None) -> "KafkaLog":
+        settings = KafkaSettings.of(url)
+        return KafkaLog(settings if patience is None else replace(settings, patience=patience))
 
 
 class KafkaLog:
@@ -32,6 +47,11 @@ class KafkaLog:
 
     def __repr__(self) -> str:
         return f"KafkaLog({self.settings})"
+
+    def groups(self) -> "Groups":
+        from penstock.log.kafka.groups import KafkaGroups
+
+        return KafkaGroups(self.settings, self.clock)
 
     def create(self, spec: TopicSpec) -> KafkaTopic:
         self._check(spec)
