@@ -20,11 +20,11 @@ MAY = {
     "storage": {"core"},
     "log": {"core", "storage"},
     "queue": {"core", "storage", "log"},
-    "sinks": {"core", "storage", "log"},
-    "views": {"core", "storage", "log", "sinks"},
+    "sinks": {"core", "storage", "log", "plan"},
+    "views": {"core", "storage", "log", "plan", "sinks"},
     "plan": {"core"},
     "kernels": {"core", "plan"},
-    "flow": {"core", "plan"},
+    "flow": {"core", "plan", "sinks"},
     "engine": {"core", "storage", "log", "sinks", "views", "plan", "kernels", "flow"},
 }
 EVERYTHING = {*MAY, "testing", "cli", "door"}

@@ -8,10 +8,8 @@ from penstock.engine.epoch import Fail, nothing
 from penstock.engine.letters import LetterSink
 from penstock.engine.program import DEAD, LATE, Program, dead_schema, late_schema
 from penstock.log.port import Log
-from penstock.plan import Output, Step
-from penstock.sinks.port import Sink, SinkSpec
-from penstock.sinks.topic import TopicSink
-from penstock.sinks.view import ViewSink
+from penstock.plan import Output
+from penstock.sinks.port import Sink, SinkContext, SinkSpec
 from penstock.storage.port import Storage
 
 
@@ -21,24 +19,18 @@ def targets(log: Log, storage: Storage, views: Path, fail: Fail = nothing) -> Ca
     def make(program: Program) -> list[Target]:
         plan = program.plan
         sinks = {o: _sink(program, o, log, storage, views, fail) for o in plan.outputs}
-        outputs = [Target(o.id, sink, o.input, o.kind == "topic") for o, sink in sinks.items()]
+        outputs = [Target(o.id, sink, o.input, o.definition.sparse) for o, sink in sinks.items()]
         return outputs + [_letters(plan.flow, kind, log, storage) for kind in (LATE, DEAD)]
 
     return make
 
 
 def _sink(program: Program, output: Output, log: Log, storage: Storage, views: Path, fail: Fail) -> Sink:
-    plan, step = program.plan, program.plan.step(output.input)
-    if output.kind == "view":
-        spec = SinkSpec(plan.flow, output.name, step.schema, output.key, step.updating, unique=_comes_once(step, output))
-        return ViewSink(spec, views / f"{output.name}.db", storage, fail)
-    spec = SinkSpec(plan.flow, output.name, step.schema, (), step.updating, step.name in program.ordered)
-    return TopicSink(spec, log, output.name, output.partitions, output.key, storage, fail)
-
-
-def _comes_once(step: Step, output: Output) -> bool:
-    """A window comes out once: no two of its rows share by and window_start."""
-    return not step.updating and step.node.once() == frozenset(output.key)
+    step, definition = program.plan.step(output.input), output.definition
+    once = not step.updating and step.node.once() == frozenset(output.key)
+    ordered = definition.ordered and step.name in program.ordered
+    spec = SinkSpec(program.plan.flow, output.name, step.schema, output.key, step.updating, ordered, unique=once)
+    return definition.build(SinkContext(spec, log, storage, views, fail))
 
 
 def _letters(flow: str, kind: str, log: Log, storage: Storage) -> Target:

@@ -264,7 +264,7 @@ def _choose_within(partitions: list[_Partition], cut: Cut) -> int:
 
 def _waited_for(program: Program, last: Decision | None) -> bool:
     """Whether something can come of time alone: a step has state, or somebody reads our marks."""
-    if any(o.kind == "topic" for o in program.plan.outputs):
+    if any(o.topic for o in program.plan.outputs):
         return True
     return last is not None and any(r.step in program.kernels for r in last.state)
 

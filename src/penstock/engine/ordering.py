@@ -25,9 +25,9 @@ def _keeps(plan: Plan, step: Step, kernels: Mapping[str, Kernel], above: set[str
 
 
 def wanted_in_order(plan: Plan, kept: frozenset[str], late_sink: Iterable[str]) -> frozenset[str]:
-    """Those of the steps whose rows come to a topic in the order of the log: nobody else asks for it. The late rows of
+    """Those of the steps whose rows come to a sink in the order of the log: nobody else asks for it. The late rows of
     `late_sink` go to the flow's own topic."""
-    wanted = {output.input for output in plan.outputs if output.kind == "topic"} & kept
+    wanted = {output.input for output in plan.outputs if output.definition.ordered} & kept
     wanted |= {name for step in late_sink for name in plan.step(step).inputs} & kept
     for step in reversed(plan.steps):
         if step.name in wanted:

@@ -102,7 +102,7 @@ class Runtime:
         """The checked plan of a flow; topics that the flows beside it will make count as made."""
         from penstock.engine.disorder import suggest
 
-        written = [out.name for other in beside for out in other.outputs if out.kind == "topic"]
+        written = [out.topic for other in beside for out in other.outputs if out.topic]
         facts = {name: TopicFacts(written_by_flow=True) for name in written}
         facts |= {name: self._facts(name) for name in self.log.topics()}
         return resolve(graph, self, facts, suggest(self.log))

@@ -177,7 +177,7 @@ def _within_reach(runtime: Runtime, plans: Sequence[Plan]) -> None:
 
 def _missing(log: Log, plans: Sequence[Plan]) -> list[tuple[Plan, str]]:
     """Topics that flows read, and that are neither there nor written by one of them."""
-    written = {out.name for plan in plans for out in plan.outputs if out.kind == "topic"}
+    written = {out.topic for plan in plans for out in plan.outputs if out.topic}
     there = {*log.topics(), *written}
     sources = [(plan, source) for plan in plans for source in plan.sources.values()]
     return [(plan, source.topic) for plan, source in sources if not source.static and source.topic not in there]

@@ -237,9 +237,11 @@ class Work:
         self.result.fates[step.name].update(+Counter({"dead": len(new), "withdrawn": len(failures) - len(new)}))
 
     def _leaving(self, step: str, sink: str, rows: pa.Table) -> pa.Table:
-        made = self.program.plan.step(step)
-        order = [ADDRESS] if step in self.program.ordered and sink.startswith("topic.") else []
-        return rows.select([*made.schema.names, TIME, WATERMARK, POSITION, *([OP] if made.updating else []), *order])
+        made, definition = self.program.plan.step(step), self.program.plan.output(sink).definition
+        order = [ADDRESS] if step in self.program.ordered and definition.ordered else []
+        return definition.prepare(
+            rows.select([*made.schema.names, TIME, WATERMARK, POSITION, *([OP] if made.updating else []), *order])
+        )
 
     def _carried(self, step: str, rows: pa.Table) -> pa.Table:
         return rows if step in self.program.ordered or ADDRESS not in rows.column_names else rows.drop_columns([ADDRESS])

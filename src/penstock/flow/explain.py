@@ -27,16 +27,14 @@ def as_mermaid(checked: plan.Plan) -> str:
         lines.append(f"    {ids[step.name]}{_shape(step)}")
         lines += [f"    {ids[name]} -->{_edge(step)} {ids[step.name]}" for name in step.inputs]
     for i, output in enumerate(checked.outputs):
-        left, right = ("[(", ")]") if output.kind == "view" else ("([", "])")
+        left, right = ("([", "])") if output.topic else ("[(", ")]")
         lines.append(f"    o{i}{left}{_quoted(f'{output.kind} {output.name}')}{right}")
         lines.append(f"    {ids[output.input]} --> o{i}")
     return "\n".join(lines) + "\n"
 
 
 def _target(output: plan.Output) -> str:
-    key = f"key {', '.join(output.key)}" if output.key else "key: its position" if output.kind == "view" else "no key"
-    partitions = f", {output.partitions} partition{'s' if output.partitions > 1 else ''}" if output.kind == "topic" else ""
-    return f"{output.kind} {output.name}, {key}{partitions}"
+    return f"{output.kind} {output.name}, {output.definition.details(output.key)}"
 
 
 def _shape(step: plan.Step) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import pyarrow as pa
 
@@ -18,19 +18,25 @@ from penstock.flow.place import Place
 from penstock.flow.sources import StreamDefinition
 from penstock.flow.stream import Stream
 from penstock.flow.tables import Form, StaticDefinition, TableDefinition, static_name, static_of
-from penstock.plan import DEAD_LIMIT, ClockFix, Origin
+from penstock.plan import DEAD_LIMIT, ClockFix, Origin, SinkDefinition
 
 
 @dataclass(frozen=True)
 class Written:
-    """A topic or view that takes the rows of a node."""
+    """A sink that takes the rows of a node."""
 
-    kind: Literal["topic", "view"]
+    definition: SinkDefinition
     name: str
     node: Node
-    key: tuple[str, ...] | None  # None: as the step suggests
-    partitions: int
     origin: Origin
+
+    @property
+    def kind(self) -> str:
+        return self.definition.kind
+
+    @property
+    def topic(self) -> str | None:
+        return self.definition.topic
 
 
 class FlowGraph:
@@ -182,23 +188,20 @@ class FlowGraph:
         if before != name:
             self.here().refuse(f"cannot name a step {name!r}: it is already named {before!r}")
 
-    def write(
-        self, kind: Literal["topic", "view"], name: str, node: Node, key: str | Iterable[str] | None, partitions: int = 1
-    ) -> None:
-        """Registers an output."""
-        here = self.here()
+    def write(self, definition: SinkDefinition, node: Node, name: str | None = None) -> None:
+        """Registers an output. name: what it is called in the flow, where that is not to be its target."""
+        here, kind = self.here(), definition.kind
+        called = definition.target if name is None else name
         with here.located():
-            check_name(name, kind)
-        if not isinstance(partitions, int) or partitions < 1:
-            here.refuse(f"cannot write topic {name!r} with {partitions!r} partitions", hint="give a number from 1 up")
-        twice = next((w for w in self.outputs if w.kind == kind and w.name == name), None)
+            check_name(called, kind)
+        twice = next((w for w in self.outputs if w.kind == kind and w.name == called), None)
         if twice:
             here.refuse(
-                f"{kind} {name!r} is written twice",
+                f"{kind} {called!r} is written twice",
                 f"the other one: {twice.origin}",
                 hint="bring the streams together with union first, or choose another name",
             )
-        self.outputs.append(Written(kind, name, node, None if key is None else columns_of(key), partitions, here.origin))
+        self.outputs.append(Written(definition, called, node, here.origin))
 
     def here(self) -> Place:
         """The line of the user's program that is running now."""

@@ -45,10 +45,10 @@ def _check_outputs(graph: FlowGraph) -> None:
         )
     reads = {getattr(node.definition, "topic", None): node for node in _reachable(graph)}
     for written in graph.outputs:
-        if written.kind == "topic" and written.name in reads:
+        if written.topic and written.topic in reads:
             Place(graph.name, written.origin).refuse(
-                f"cannot write topic {written.name!r}: the flow also reads it, so it would feed itself",
-                f"read here: {reads[written.name].origin}",
+                f"cannot write topic {written.topic!r}: the flow also reads it, so it would feed itself",
+                f"read here: {reads[written.topic].origin}",
                 hint="write to another topic",
             )
 
@@ -86,18 +86,26 @@ def _check_hidden_names(flow: str, steps: Sequence[plan.Step]) -> None:
 
 
 def _output(flow: str, written: Written, known: Known) -> plan.Output:
-    at = Place(flow, written.origin, known.name)
-    if written.kind == "topic" and known.step.updating and not (written.key or known.view_key):
+    at, definition = Place(flow, written.origin, known.name), written.definition
+    what = f"{definition.kind} {written.name!r}"
+    if known.step.updating and not definition.takes_updates:
         maker = maker_of(known)
         at.refuse(
-            f"cannot write {known.label} to topic {written.name!r}: its rows change, and no column tells them apart",
+            f"cannot write {known.label} to {what}: its rows change, and what was written there stays",
+            f'made updating by step "{maker.name}" ({maker.step.origin})',
+            hint=f'serve it as a view: .view("{written.name}")',
+        )
+    if known.step.updating and not definition.by_row and not (definition.columns or known.view_key):
+        maker = maker_of(known)
+        at.refuse(
+            f"cannot write {known.label} to {what}: its rows change, and no column tells them apart",
             f'made updating by step "{maker.name}" ({maker.step.origin})',
             hint=f'name the columns that do: .to("{written.name}", key=…); or serve it as a view: .view("{written.name}")',
         )
-    if written.key:
-        key = at.columns(written.key, known.schema, f"key {written.kind} {written.name!r}")
+    if definition.columns:
+        key = at.columns(definition.columns, known.schema, f"key {what}")
         for name in key:
-            at.keyable(name, known.schema, f"key {written.kind} {written.name!r}")
+            at.keyable(name, known.schema, f"key {what}")
     else:
-        key = known.view_key if written.kind == "view" or known.step.updating else known.topic_key
-    return plan.Output(written.kind, written.name, known.name, key, written.partitions, written.origin)
+        key = known.view_key if definition.by_row or known.step.updating else known.topic_key
+    return plan.Output(definition, written.name, known.name, key, written.origin)

@@ -19,7 +19,8 @@ from penstock.flow.late import LateDefinition
 from penstock.flow.rows import MapArrowDefinition, SelectDefinition, UnionDefinition, WhereDefinition, WithColumnsDefinition
 from penstock.flow.tables import LatestDefinition
 from penstock.flow.windows import LastDefinition, RunningDefinition, WindowDefinition
-from penstock.plan import Emit, How, Late, OnError
+from penstock.plan import Emit, How, Late, OnError, SinkDefinition
+from penstock.sinks.definitions import TopicDefinition, ViewDefinition
 
 if TYPE_CHECKING:
     from penstock.flow.graph import FlowGraph
@@ -220,12 +221,21 @@ class Stream:
 
     def to(self, topic: str, key: str | Iterable[str] | None = None, partitions: int = 1, name: str | None = None) -> Self:
         """Writes the stream to a topic. `key` names the columns of the records' key."""
-        self.flow.write("topic", topic, self.node, key, partitions)
+        if not isinstance(partitions, int) or partitions < 1:
+            self.flow.here().refuse(f"cannot write topic {topic!r} with {partitions!r} partitions", hint="give a number from 1 up")
+        self.flow.write(TopicDefinition(topic, _key(key), partitions), self.node)
         return self if name is None else self.named(name)
 
     def view(self, name: str, key: str | Iterable[str] | None = None) -> Self:
         """Serves the stream as a view. `key` names the columns that tell its rows apart."""
-        self.flow.write("view", name, self.node, key)
+        self.flow.write(ViewDefinition(name, _key(key)), self.node)
+        return self
+
+    def sink(self, definition: SinkDefinition, name: str | None = None) -> Self:
+        """Writes the stream to any sink. `name` is what the sink is called in the flow; its kind and target say so by default."""
+        if not isinstance(definition, SinkDefinition):
+            self.flow.here().refuse(f"cannot write to {definition!r}: it is no sink", hint="give a sink's definition")
+        self.flow.write(definition, self.node, name)
         return self
 
     def named(self, name: str) -> Self:
@@ -319,3 +329,7 @@ def _aggregates(stream: Stream, given: Mapping[str, Agg | str | None]) -> tuple[
 
 def _columns(given: str | Iterable[str]) -> tuple[str, ...]:
     return (given,) if isinstance(given, str) else tuple(given)
+
+
+def _key(given: str | Iterable[str] | None) -> tuple[str, ...] | None:
+    return None if given is None else _columns(given)

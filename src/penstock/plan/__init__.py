@@ -3,7 +3,7 @@
 from penstock.plan.joins import Join, Matched, Pairs, StreamJoin
 from penstock.plan.node import Emit, Facts, How, Judging, Late, Meaning, Node, OnError
 from penstock.plan.origin import Origin
-from penstock.plan.outputs import Output
+from penstock.plan.outputs import Output, SinkDefinition
 from penstock.plan.rows import Asking, Database, Hidden, LateRows, Lookup, MapArrow, Select, Union, Where
 from penstock.plan.sources import ClockFix, Source, Static, Versions
 from penstock.plan.steps import DEAD_LIMIT, Plan, Step
@@ -44,6 +44,7 @@ __all__ = [
     "Running",
     "Select",
     "Session",
+    "SinkDefinition",
     "Sliding",
     "Source",
     "Spaced",

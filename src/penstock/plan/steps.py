@@ -54,6 +54,9 @@ class Plan:
     def step(self, name: str) -> Step:
         return self._by_name[name]
 
+    def output(self, id: str) -> Output:
+        return next(output for output in self.outputs if output.id == id)
+
     @property
     def sources(self) -> dict[str, Source]:
         """The steps that read topics or static rows, by name."""

@@ -1,10 +1,13 @@
 """What a sink must do to take part in exactly-once."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Protocol
 
 from penstock.core.schema import Schema
+from penstock.log.port import Log
+from penstock.storage.port import Storage
 
 
 @dataclass(frozen=True)
@@ -39,6 +42,21 @@ class Delivery:
     frontier: int  # the F out that this epoch used: the mark behind its rows
     inputs: Mapping[str, Mapping[int, int]] = field(default_factory=dict)  # topic -> partition -> next offset after this epoch
     clock: int = 0  # when the epoch was opened, microseconds
+
+
+def nothing(point: str) -> None:
+    """Fails nowhere."""
+
+
+@dataclass(frozen=True)
+class SinkContext:
+    """What a sink is built from: the flow's side of it, and where things are."""
+
+    spec: SinkSpec
+    log: Log
+    storage: Storage  # of the flow: staged files are read from it
+    views: Path  # the directory of the home's views
+    fail: Callable[[str], None] = nothing  # called with each of the sink's own points as it is passed
 
 
 class Sink(Protocol):
