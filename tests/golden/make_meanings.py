@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import orjson
+import pyarrow as pa
 
 from golden import home_flows
 from penstock import Flow
+from penstock.core.schema import Schema
 from penstock.flow.analyzer import NoAnalyzer
 from penstock.flow.resolve import resolve
 from penstock.plan import Plan
@@ -27,8 +29,26 @@ def hiding() -> Flow:
     return flow
 
 
+def compared() -> Flow:
+    """Joins with conditions that only Spark SQL evaluates."""
+    flow = Flow("compared")
+    orders = flow.stream("orders", home_flows.ORDERS, time="at", lateness="10 seconds")
+    payments = flow.stream("payments", home_flows.PAYMENTS, time="at", lateness="10 seconds")
+    for how in ("inner", "left"):
+        orders.join(payments, on="order_id", within="1 minute", how=how, where="sqrt(paid) > 2", name=how).view(how)
+    return flow
+
+
+class Conditions:
+    """Stands for Spark: what it is asked about is a condition."""
+
+    def type_of(self, sql: str, schema: Schema) -> pa.DataType:
+        return pa.bool_()
+
+
 def plans() -> list[Plan]:
-    return [resolve(flow(), NoAnalyzer()) for flow in (*home_flows.FLOWS, hiding)]
+    plain = [resolve(flow(), NoAnalyzer()) for flow in (*home_flows.FLOWS, hiding)]
+    return [*plain, resolve(compared(), Conditions())]
 
 
 def written(plan: Plan) -> dict[str, Any]:

@@ -18,13 +18,13 @@ from penstock.engine.decision import Decisions, EngineMark
 from penstock.engine.program import Program, lower
 from penstock.engine.reading import _SHIFT, Range, Read, read
 from penstock.engine.records import kept_marks
-from penstock.engine.rowwise import SYSTEM, row_by_row
+from penstock.engine.rowwise import Applied, row_step
 from penstock.engine.runtime import Runtime, log_of
 from penstock.engine.source import SourceSpec
 from penstock.flow.graph import FlowGraph
 from penstock.kernels.tables import numbers
 from penstock.log.port import Log, Topic
-from penstock.plan import Step, Union
+from penstock.plan import Step
 
 Times = npt.NDArray[np.int64]
 
@@ -138,9 +138,14 @@ def _before(topic: Topic, spec: SourceSpec, partition: int, start: int, clocks: 
 
 def follow(step: Step, rows: pa.Table) -> pa.Table | None:
     """What a step without state makes of rows; None where only Spark SQL can say, or where the step has state."""
-    if isinstance(step.node, Union):
-        return rows.select([*step.schema.names, *(name for name in SYSTEM if name in rows.column_names)])
-    return row_by_row(step, rows)
+    applied = applied_to(step, rows)
+    return None if applied is None else applied.rows
+
+
+def applied_to(step: Step, rows: pa.Table) -> Applied | None:
+    """The same with the rows on which it fails. Nobody outside is asked."""
+    runs = None if step.node.staged else row_step(step)
+    return runs.apply(rows, 0) if runs else None
 
 
 def times_of(rows: pa.Table) -> Times:

@@ -1,36 +1,145 @@
-"""Steps that look at each row alone, inside a task: where, select and map_arrow, as far as no JVM is needed for them."""
+"""Steps that look at each row alone, inside a task, as far as no JVM is needed for them."""
 
+from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
 
 import polars as pl
 import pyarrow as pa
 
 from penstock.core.change import ADDRESS, APPENDED, OP, POSITION, TIME, WATERMARK
 from penstock.engine.failing import Failure, Refused, cause_of, in_order, isolated
+from penstock.engine.lookups import look_up
 from penstock.errors import BadFlow, BadRow, PenstockError
 from penstock.kernels.expressions import compile as polars_of
 from penstock.kernels.own import Own
-from penstock.kernels.rowwise import hide_where_not, keep_where
-from penstock.plan import Hidden, MapArrow, Select, Step, Where
+from penstock.kernels.port import Fates
+from penstock.kernels.rowwise import as_input, hide_where_not, keep_where
+from penstock.plan import Hidden, Lookup, MapArrow, Node, Select, Step, Union, Where
 
 SYSTEM = (TIME, WATERMARK, POSITION, ADDRESS, OP, APPENDED)
 Function = Callable[[pa.Table], pa.Table]
 
 
-def row_by_row(step: Step, rows: pa.Table) -> pa.Table | None:
-    """What a step that looks at each row alone makes of the rows on which it does not fail; None where it is no such step, or only
-    Spark SQL can say."""
-    match step.node:
-        case Where(condition) if condition.tree is not None:
-            return keep_where(rows, evaluate(rows, [polars_of(condition.tree)])[0])[0]
-        case Hidden(condition) if condition.tree is not None:
-            return hide_where_not(rows, evaluate(rows, [polars_of(condition.tree)])[0])
-        case Select() if not step.node.needs_sql:
-            return project(step, rows)
-        case MapArrow(function):
-            return map_or_fail(step, function, rows)[0]
-        case _:
-            return None
+@dataclass
+class Applied:
+    """What a step made of rows: what it gives, what became of those it got, and those on which it failed."""
+
+    rows: pa.Table
+    fates: Fates
+    failures: list[Failure] = field(default_factory=list)
+
+
+class RowStep(Protocol):
+    """A step that looks at each row alone. Time, watermark and position stay with the row."""
+
+    @property
+    def positioned(self) -> bool:
+        """The rows that it gets must carry POSITION."""
+        ...
+
+    def apply(self, rows: pa.Table, port: int) -> Applied:
+        """port: the input that the rows came in by."""
+        ...
+
+
+Maker = Callable[[Step, bool], RowStep]
+_MAKERS: dict[type[Node], Maker] = {}
+
+
+def register(node: type[Node], make: Maker) -> None:
+    """Runs steps of this kind with what `make` gives for a step, and whether its rows are to keep the order of the log."""
+    _MAKERS[node] = make
+
+
+def row_step(step: Step, ordered: bool = False) -> RowStep | None:
+    """What runs a step inside a task; None where it has state, or only Spark SQL can evaluate it."""
+    make = None if step.node.needs_sql else _MAKERS.get(type(step.node))
+    return make(step, ordered) if make else None
+
+
+@dataclass(frozen=True)
+class PerTable:
+    """A step that is a function of tables, and fails on no row."""
+
+    function: Function
+    filters: bool = False  # rows may be left out
+    positioned: bool = False
+
+    def apply(self, rows: pa.Table, port: int) -> Applied:
+        out = self.function(rows)
+        filtered = {"filtered": rows.num_rows - out.num_rows} if self.filters else {}
+        return Applied(out, Counter({"in": rows.num_rows, "passed": out.num_rows} | filtered))
+
+
+def _where(step: Step, ordered: bool) -> RowStep:
+    assert isinstance(step.node, Where)
+    condition = polars_of(step.node.condition.tree)  # type: ignore[arg-type]
+    return PerTable(lambda rows: keep_where(rows, evaluate(rows, [condition])[0])[0], filters=True)
+
+
+def _hidden(step: Step, ordered: bool) -> RowStep:
+    assert isinstance(step.node, Hidden)
+    condition = polars_of(step.node.condition.tree)  # type: ignore[arg-type]
+    return PerTable(lambda rows: hide_where_not(rows, evaluate(rows, [condition])[0]))
+
+
+def _select(step: Step, ordered: bool) -> RowStep:
+    assert isinstance(step.node, Select)
+    select = step.node
+    return PerTable(lambda rows: project(select, rows))
+
+
+@dataclass(frozen=True)
+class Mapped:
+    step: Step
+    function: Function
+    positioned: bool = False
+
+    def apply(self, rows: pa.Table, port: int) -> Applied:
+        out, failures = map_or_fail(self.step, self.function, rows)
+        return Applied(out, Counter({"in": rows.num_rows, "passed": out.num_rows}), failures)
+
+
+def _map(step: Step, ordered: bool) -> RowStep:
+    assert isinstance(step.node, MapArrow)
+    return Mapped(step, step.node.function)
+
+
+@dataclass(frozen=True)
+class LookedUp:
+    step: Step
+    positioned: bool = False
+
+    def apply(self, rows: pa.Table, port: int) -> Applied:
+        return Applied(*look_up(self.step, rows, SYSTEM))
+
+
+@dataclass(frozen=True)
+class United:
+    """Rows of several inputs; those of one may stand in the order of the log, and those of another not."""
+
+    step: Step
+    ordered: bool
+    positioned: bool = True
+
+    def apply(self, rows: pa.Table, port: int) -> Applied:
+        travelling = [name for name in (TIME, WATERMARK, POSITION, APPENDED) if name in rows.column_names]
+        if self.ordered:
+            travelling.append(ADDRESS)
+            if ADDRESS not in rows.column_names:
+                rows = rows.append_column(ADDRESS, pa.nulls(rows.num_rows, pa.int64()))
+        out = as_input(rows.select([*self.step.schema.names, *travelling]), port)
+        return Applied(out, Counter({"in": out.num_rows, "passed": out.num_rows}))
+
+
+register(Where, _where)
+register(Hidden, _hidden)
+register(Select, _select)
+register(MapArrow, _map)
+register(Lookup, lambda step, ordered: LookedUp(step))
+register(Union, United)
 
 
 def evaluate(rows: pa.Table, expressions: list[pl.Expr]) -> list[pa.Array]:
@@ -41,13 +150,11 @@ def evaluate(rows: pa.Table, expressions: list[pl.Expr]) -> list[pa.Array]:
     return [out[f"c{i}"].to_arrow() for i in range(len(expressions))]
 
 
-def project(step: Step, rows: pa.Table) -> pa.Table:
-    """select: columns that only pass through are not touched."""
-    definition = step.node
-    assert isinstance(definition, Select)
-    computed = {n: e for n, e in definition.columns if not (len(e.columns) == 1 and e.text == e.columns[0])}
+def project(select: Select, rows: pa.Table) -> pa.Table:
+    """Columns that only pass through are not touched."""
+    computed = {n: e for n, e in select.columns if not (len(e.columns) == 1 and e.text == e.columns[0])}
     values = dict(zip(computed, evaluate(rows, [polars_of(e.tree) for e in computed.values() if e.tree]), strict=True))
-    columns = {n: values[n].cast(e.type) if n in values else rows.column(e.columns[0]) for n, e in definition.columns}
+    columns = {n: values[n].cast(e.type) if n in values else rows.column(e.columns[0]) for n, e in select.columns}
     return pa.table(columns | {n: rows.column(n) for n in SYSTEM if n in rows.column_names})
 
 

@@ -20,7 +20,7 @@ from penstock.engine.sql_guard import TRIED, Guard, tried_expressions
 from penstock.engine.staging import Pile
 from penstock.engine.state import CARRIED, read_arrow, write_arrow
 from penstock.engine.work import Result
-from penstock.plan import Select, Step, Where
+from penstock.plan import Step
 from penstock.storage.port import Storage
 
 SYSTEM = {TIME: "bigint", WATERMARK: "bigint", POSITION: "binary"}  # what every row has
@@ -58,7 +58,7 @@ class SqlSteps:
                 self._set_aside(job, step, failed, result)
             passed = sum(rows for _, rows in made)
             fates["passed"] += passed
-            if isinstance(step.node, Where):
+            if step.node.kept_by():
                 fates["filtered"] = fates["in"] - passed - fates["dead"] - fates["withdrawn"]
             out += [Carried(name, file) for file, rows in made if rows]
         return out
@@ -134,10 +134,10 @@ def ddl(schema: Schema, system: Mapping[str, str]) -> str:
 
 def apply(step: Step, rows: Any, system: Iterable[str]) -> Any:
     """The step as Spark SQL; system columns pass through."""
-    if isinstance(step.node, Where):
-        return rows.where(step.node.condition.text).select(*step.schema.names, *system)
-    assert isinstance(step.node, Select)
-    return rows.selectExpr(*(f"{e.text} as `{name}`" for name, e in step.node.columns), *(f"`{c}`" for c in system))
+    condition = step.node.kept_by()
+    if condition:
+        return rows.where(condition.text).select(*step.schema.names, *system)
+    return rows.selectExpr(*(f"{e.text} as `{name}`" for name, e in step.node.projected()), *(f"`{c}`" for c in system))
 
 
 def _reader(storage: Storage, files: list[str], names: list[str]) -> Any:
@@ -184,10 +184,9 @@ def _sorting_writer(job: Job, step: Step, wanted: pa.Schema) -> Any:
 def _made(step: Step, rows: pa.Table, wanted: pa.Schema) -> pa.Table:
     """What the step makes of rows beside which its expressions stand, worked out."""
     values = {name: _value(rows.column(f"{TRIED}{i}")) for i, (name, _) in enumerate(tried_expressions(step))}
-    if isinstance(step.node, Where):
+    if step.node.kept_by():
         return rows.filter(pc.fill_null(values[""], False)).select(wanted.names).cast(wanted)
-    assert isinstance(step.node, Select)
-    passed = {name: rows.column(e.columns[0]) for name, e in step.node.columns if name not in values}
+    passed = {name: rows.column(e.columns[0]) for name, e in step.node.projected() if name not in values}
     columns = [values[n] if n in values else passed[n] if n in passed else rows.column(n) for n in wanted.names]
     return pa.table(columns, names=wanted.names).cast(wanted)
 

@@ -15,15 +15,14 @@ from penstock.core.position import Position
 from penstock.core.time import FOREVER, LAST, NEVER, duration_text, micros, text
 from penstock.engine.assemble import letter_topic
 from penstock.engine.decision import Decisions
-from penstock.engine.following import Moved, Piece, follow, marks_of, pieces, times_of
+from penstock.engine.following import Moved, Piece, applied_to, marks_of, pieces, times_of
 from penstock.engine.program import DEAD, LATE, Program, Reader
-from penstock.engine.rowwise import map_or_fail
 from penstock.engine.source import SourceSpec
 from penstock.engine.verdicts import Judge
 from penstock.engine.whereabouts import Event, Story, epoch_text, letters, unread
 from penstock.log.codec import encode_json
 from penstock.log.port import Log, Topic
-from penstock.plan import LateRows, MapArrow, Step, Where
+from penstock.plan import LateRows, Step
 from penstock.plan.meaning import is_of
 
 
@@ -101,20 +100,19 @@ class Followed:
                 yield from self._rowwise(target, rows, of, spec)
 
     def _rowwise(self, step: Step, rows: pa.Table, of: Moved, spec: SourceSpec) -> Iterator[Event]:
-        passed = follow(step, rows)
-        if passed is None:
+        applied, condition = applied_to(step, rows), step.node.kept_by()
+        if applied is None:
             yield Event(step.name, "not followed", "evaluated by Spark SQL, not followed")
-        elif isinstance(step.node, MapArrow) and not passed.num_rows:
-            ((_, function, cause),) = map_or_fail(step, step.node.function, rows)[1]
-            yield Event(step.name, "dead", f"dead: {function}: {cause}")
-        elif not passed.num_rows:
-            assert isinstance(step.node, Where)
-            values = self._values(rows, step.node.condition.columns)
-            yield Event(step.name, "filtered", f"filtered: {step.node.condition.text} is not true of {values}")
+        elif applied.failures:
+            _, expression, cause = applied.failures[0]
+            yield Event(step.name, "dead", f"dead: {expression}: {cause}")
+        elif condition and not applied.rows.num_rows:
+            values = self._values(rows, condition.columns)
+            yield Event(step.name, "filtered", f"filtered: {condition.text} is not true of {values}")
         else:
-            made = "" if isinstance(step.node, Where) else f": {self._values(passed, step.schema.names)}"
+            made = "" if step.node.keeps_columns else f": {self._values(applied.rows, step.schema.names)}"
             yield Event(step.name, "passed", f"passed on{made}")
-            yield from self._push(step.name, passed, of, spec)
+            yield from self._push(step.name, applied.rows, of, spec)
 
     def _values(self, rows: pa.Table, names: Sequence[str]) -> str:
         return encode_json(rows.select([n for n in names if n in rows.column_names]))[0].decode()

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.core.change import ADDRESS, APPENDED, HASH, OP, POSITION, TIME, WATERMARK
+from penstock.core.change import ADDRESS, HASH, OP, POSITION, TIME, WATERMARK
 from penstock.core.hashing import bucket_of
 from penstock.core.position import Position
 from penstock.core.schema import TIMESTAMP
@@ -35,20 +35,18 @@ from penstock.engine.failing import (
     stopped,
     without,
 )
-from penstock.engine.lookups import look_up
 from penstock.engine.program import DEAD, LATE, Program, dead_schema, late_schema, result_step
 from penstock.engine.reading import PIECE, Dead, Range, addresses, late_positioned, positioned, read
-from penstock.engine.rowwise import SYSTEM, addable, map_or_fail, row_by_row
+from penstock.engine.rowwise import SYSTEM, RowStep, addable, row_step
 from penstock.engine.source import topic_of
 from penstock.engine.staging import Pile
 from penstock.engine.state import CARRIED, Merging, StateWriter, apply_changes, load_state, read_run
 from penstock.errors import BadFlow, BadRow, FailedRow, PenstockError
 from penstock.kernels.port import Changes, Fates, Stepped, keeps_order, position_needed
-from penstock.kernels.rowwise import as_input
 from penstock.kernels.unanswered import FAILED
 from penstock.log.codec import encode_json
 from penstock.log.port import Log
-from penstock.plan import Lookup, MapArrow, Step, Union, Where
+from penstock.plan import Step
 from penstock.storage.port import Storage
 
 Blocks = dict[tuple[str, int], list[pa.Table]]  # (keyed step, port) -> rows with HASH
@@ -101,6 +99,7 @@ class Work:
         self.carried: dict[str, Pile] = defaultdict(Pile)
         self.writer = StateWriter(storage, epoch)
         self.result = Result()
+        self.row_steps: dict[str, RowStep] = {}
 
     def read(self, log: Log, spans: Iterable[Range], refs: Refs) -> None:
         """Reads ranges of sources and pushes their rows, many at a time: every push has its price. refs: the runs of state."""
@@ -192,36 +191,19 @@ class Work:
                 self.push(reader.name, rows.select([*late.schema.names, TIME, WATERMARK, POSITION, *order]))
 
     def _rowwise(self, step: Step, port: int, rows: pa.Table, topic: str | None) -> pa.Table:
-        fates = self.result.fates[step.name]
-        if isinstance(step.node, Lookup):
-            answered, told, unfit = look_up(step, rows, SYSTEM)
-            fates.update(told)
-            self.fail(step, rows, unfit, topic)
-            return answered
-        if isinstance(step.node, MapArrow):
-            mapped, failures = map_or_fail(step, step.node.function, rows)
-            fates.update({"in": rows.num_rows, "passed": mapped.num_rows})
-            self.fail(step, rows, failures, topic)
-            return mapped
-        if isinstance(step.node, Union):
-            out: pa.Table | None = as_input(self._united(step, positioned(rows, topic)), port)
-        else:
-            out = row_by_row(step, rows)
-        if out is None:
-            raise BadFlow(f'step "{step.name}" cannot run here')
-        fates.update({"in": rows.num_rows, "passed": out.num_rows})
-        if isinstance(step.node, Where):
-            fates["filtered"] += rows.num_rows - out.num_rows
-        return out
+        runs = self._row_step(step)
+        applied = runs.apply(positioned(rows, topic) if runs.positioned else rows, port)
+        self.result.fates[step.name].update(applied.fates)
+        self.fail(step, rows, applied.failures, topic)
+        return applied.rows
 
-    def _united(self, step: Step, rows: pa.Table) -> pa.Table:
-        """Rows as a union passes them on; those of one input may stand in the order of the log, and those of another not."""
-        travelling = [name for name in (TIME, WATERMARK, POSITION, APPENDED) if name in rows.column_names]
-        if step.name in self.program.ordered:
-            travelling.append(ADDRESS)
-            if ADDRESS not in rows.column_names:
-                rows = rows.append_column(ADDRESS, pa.nulls(rows.num_rows, pa.int64()))
-        return rows.select([*step.schema.names, *travelling])
+    def _row_step(self, step: Step) -> RowStep:
+        if step.name not in self.row_steps:
+            made = row_step(step, step.name in self.program.ordered)
+            if made is None:
+                raise BadFlow(f'step "{step.name}" cannot run here')
+            self.row_steps[step.name] = made
+        return self.row_steps[step.name]
 
     def fail(self, step: Step, rows: pa.Table, failures: list[Failure], topic: str | None = None) -> None:
         """Rows on which a step failed go to the dead letters, or stop the flow."""

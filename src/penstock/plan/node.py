@@ -108,6 +108,14 @@ class Node(ABC):
     def wants_append_times(self) -> bool:
         return False
 
+    def kept_by(self) -> Expression | None:
+        """The condition under which a row stays; None where all do."""
+        return None
+
+    def projected(self) -> Sequence[tuple[str, Expression]]:
+        """The columns that it gives as expressions over those it gets, where it does nothing else."""
+        return ()
+
     def computed(self) -> Sequence[tuple[str, Expression]]:
         """The expressions that are worked out for every row, by the column they give; "" for a condition."""
         return ()

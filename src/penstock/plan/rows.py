@@ -36,6 +36,9 @@ class Where(Node):
     def needs_sql(self) -> bool:
         return self.condition.tree is None
 
+    def kept_by(self) -> Expression:
+        return self.condition
+
     def computed(self) -> Sequence[tuple[str, Expression]]:
         return [("", self.condition)]
 
@@ -91,6 +94,9 @@ class Select(Node):
     @property
     def needs_sql(self) -> bool:
         return any(e.tree is None for _, e in self.columns)
+
+    def projected(self) -> Sequence[tuple[str, Expression]]:
+        return self.columns
 
     def computed(self) -> Sequence[tuple[str, Expression]]:
         return [(name, e) for name, e in self.columns if not isinstance(e.tree, Column)]
