@@ -3,7 +3,7 @@
 .PHONY: help demo test quick cover faults bench lint format lock clean java
 
 BIN := .venv/bin
-ROOMS := core storage log queue kernels flow sinks views
+ROOMS := core storage log queue plan kernels flow sinks views
 PARTS := tests/unit tests/contract
 LAWS := tests/laws tests/faults tests/docs examples
 FAST := --max-worker-restart 0  # a process that dies fails the run at once
@@ -17,7 +17,7 @@ demo: .venv/.locked java  ## a shop, live in the terminal, with a crash in the m
 	@$(BIN)/penstock demo
 
 test: lint java  ## everything that must hold before a change goes in
-	@$(BIN)/python -m penstock.engine.archive
+	@$(BIN)/python -m penstock.engine.spark.archive
 	$(BIN)/pytest $(PARTS) -n $(WORKERS) $(FAST) --dist loadfile -m "not spark and not long"
 	$(BIN)/pytest $(LAWS) -n $(WORKERS) $(FAST) -m "not spark and not long"
 	$(BIN)/pytest tests examples -n 2 $(FAST) --dist loadfile -m "spark and not long"

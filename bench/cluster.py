@@ -12,8 +12,8 @@ from report import Table, milliseconds, options, parsed, percent, publish, rate
 from sides import apart, is_side, run_side
 
 from penstock import Flow, Tumbling, agg
-from penstock.engine.runtime import ONE_TASK_ROWS
-from penstock.testing.spark_cluster import SparkCluster
+from penstock.engine.run.runtime import ONE_TASK_ROWS
+from penstock.testing.servers.spark_cluster import SparkCluster
 
 _KEYS = 1_000
 _SMALL = 1_000  # rows of a small epoch

@@ -19,7 +19,7 @@ from streaming import Streaming
 
 from penstock import Flow, Position, Producer, Tumbling, View, agg
 from penstock.core.schema import Schema
-from penstock.engine import loop
+from penstock.engine.run import loop
 from penstock.log.port import TopicSpec
 
 _ROWS, _KEYS = 1_000, 1_000

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from penstock.core.schema import Schema
-from penstock.log.file import FileLog
+from penstock.log.file.log import FileLog
 from penstock.log.port import Topic, TopicSpec
 
 START = 1_700_000_040_000_000  # a full minute, microseconds

@@ -9,9 +9,9 @@ import pyarrow as pa
 from measuring import Meter
 
 from penstock import Flow, View
-from penstock.engine.driver import Driver, Report
-from penstock.engine.opening import Wish
-from penstock.engine.runtime import Runtime
+from penstock.engine.run.driver import Driver, Report
+from penstock.engine.run.open import Wish
+from penstock.engine.run.runtime import Runtime
 
 
 @dataclass(frozen=True)

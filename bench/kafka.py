@@ -18,13 +18,13 @@ from report import Table, options, parsed, percent, publish, rate
 from sides import apart, is_side, run_side
 
 from penstock.core.schema import Schema
-from penstock.engine.java import find_java
+from penstock.engine.spark.java import find_java
+from penstock.log.intake.text import json_objects
 from penstock.log.kafka.log import KafkaLog
 from penstock.log.kafka.settings import KafkaSettings
 from penstock.log.port import VALUE, Sender, Topic, TopicSpec
-from penstock.log.text import json_objects
-from penstock.testing.jars import fetched
-from penstock.testing.kafka_broker import VERSION, KafkaBroker
+from penstock.testing.servers.jars import fetched
+from penstock.testing.servers.kafka_broker import VERSION, KafkaBroker
 
 TOOLS = (f"org.apache.kafka:kafka_2.13:{VERSION}", f"org.apache.kafka:kafka-tools:{VERSION}")
 CONNECTOR = (
@@ -151,7 +151,7 @@ def _plain_loop(log: KafkaLog, name: str, rows: int) -> int:
 
 def _connector(broker: KafkaBroker, name: str, rows: int, repeat: int) -> tuple[float, float, float]:
     """Seconds of the first read; rows a second and foreign share of the later ones. Rows go to Python tasks, as ours do."""
-    from penstock.engine.session import start_session
+    from penstock.engine.spark.session import start_session
 
     jars = fetched("spark-kafka-connector", *CONNECTOR, alone=True)
     spark = start_session("bench-kafka", "local[2]", {"spark.jars": ",".join(map(str, sorted(jars.glob("*.jar"))))})

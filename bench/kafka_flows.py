@@ -11,8 +11,8 @@ from measuring import median
 
 from penstock import Flow, Tumbling, agg
 from penstock.core.schema import Schema
+from penstock.log.intake.text import json_objects
 from penstock.log.port import VALUE, TopicSpec
-from penstock.log.text import json_objects
 
 _FRAME = 10_000
 _WARM = 20

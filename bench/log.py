@@ -11,7 +11,7 @@ from measuring import Meter, median
 from report import Table, options, parsed, percent, publish, rate
 
 from penstock.core.schema import Schema
-from penstock.log.file import FileLog
+from penstock.log.file.log import FileLog
 from penstock.log.port import Topic, TopicSpec
 from penstock.storage.local import LocalStorage
 

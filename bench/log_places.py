@@ -19,7 +19,7 @@ from report import Table, milliseconds, options, parsed, percent, publish, rate
 
 from penstock.core.schema import Schema
 from penstock.log.consumer import read
-from penstock.log.file import FileLog
+from penstock.log.file.log import FileLog
 from penstock.log.port import KEY, Topic, TopicSpec
 from penstock.storage.local import LocalStorage
 

@@ -13,10 +13,10 @@ from typing import Any
 from measuring import Meter, median
 from report import Table, options, parsed, percent, publish, rate
 
-from penstock.log.file import FileLog
+from penstock.log.file.log import FileLog
 from penstock.log.port import TopicSpec
 from penstock.queue.memory import MemoryQueues
-from penstock.queue.on_log import LogQueues
+from penstock.queue.on_log.queues import LogQueues
 from penstock.queue.port import Consumer, Message, QueuePort, QueueSpec, QueuesPort, Settlement
 from penstock.storage.local import LocalStorage
 
@@ -115,7 +115,7 @@ def brokers(place: Path) -> Iterator[dict[str, Opened]]:
     with ExitStack() as stack:
         found: dict[str, Opened] = {"memory": (MemoryQueues, ()), "on the log": (log_queues, (str(place / "log"),))}
         if shutil.which("rabbitmq-server") or Path("/usr/lib/rabbitmq/bin").is_dir():
-            from penstock.testing.rabbitmq_server import RabbitServer
+            from penstock.testing.servers.rabbitmq_server import RabbitServer
 
             (place / "rabbit").mkdir()
             server = stack.enter_context(RabbitServer(place / "rabbit", memory="4GB"))
@@ -166,8 +166,8 @@ def singles(found: dict[str, Opened], counts: dict[str, int], repeat: int) -> Ta
 
 def bridges(place: Path, found: dict[str, Opened], count: int, repeat: int) -> Table:
     """Messages of a queue into a topic, and records of a topic into a queue, by a bridge in this process."""
-    from penstock.queue.to_queue import TopicToQueue
-    from penstock.queue.to_topic import QueueToTopic
+    from penstock.queue.bridge.to_queue import TopicToQueue
+    from penstock.queue.bridge.to_topic import QueueToTopic
 
     out = Table(f"Bridges, messages of {len(_BODY)} bytes", "queue", "into a topic, messages/s", "out of a topic, messages/s")
     log = FileLog(LocalStorage(place / "bridges"))

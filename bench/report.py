@@ -87,7 +87,7 @@ def environment() -> str:
 
 
 def _java() -> str:
-    from penstock.engine.java import find_java
+    from penstock.engine.spark.java import find_java
 
     told = subprocess.run([find_java().path, "-version"], capture_output=True, text=True, check=True).stderr
     found = re.search(r'"([^"]+)"', told)

@@ -14,11 +14,11 @@ from measuring import median
 from report import Table, options, parsed, publish, rate
 
 from penstock import Flow, Tumbling, agg
-from penstock.engine.driver import Report
-from penstock.engine.opening import Wish
-from penstock.engine.placement import InProcess, Job, Placement, read_units, to_bytes
-from penstock.engine.runtime import Runtime
-from penstock.engine.work import Result
+from penstock.engine.execute.placement import InProcess, Job, Placement, read_units, to_bytes
+from penstock.engine.execute.task import Result
+from penstock.engine.run.driver import Report
+from penstock.engine.run.open import Wish
+from penstock.engine.run.runtime import Runtime
 
 _TIME = pa.timestamp("us", tz="UTC")
 Define = Callable[[Flow], None]

@@ -14,7 +14,7 @@ from events import LATENESS, ddl, events, fill
 from measuring import Meter, Peak, median
 from report import Table, gibibytes, options, parsed, percent, publish
 
-from penstock.log.file import FileLog
+from penstock.log.file.log import FileLog
 from penstock.storage.local import LocalStorage
 
 _PENSTOCK = [sys.executable, "-c", "from penstock.cli.main import main; main()"]

@@ -15,8 +15,8 @@ from report import Table, milliseconds, options, parsed, percent, publish
 from sides import apart, is_side, run_side
 
 from penstock import Flow, Tumbling, agg
-from penstock.engine.driver import Driver
-from penstock.engine.opening import Wish
+from penstock.engine.run.driver import Driver
+from penstock.engine.run.open import Wish
 
 _ROWS = 1_000
 _TIME = pa.timestamp("us", tz="UTC")

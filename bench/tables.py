@@ -16,8 +16,8 @@ from sides import apart, is_side, run_side
 
 from penstock import Flow, Schema, TopicSpec, agg
 from penstock.core.change import Op
-from penstock.engine.driver import Driver, Report
-from penstock.engine.opening import Wish
+from penstock.engine.run.driver import Driver, Report
+from penstock.engine.run.open import Wish
 from penstock.flow.stream import Stream
 from penstock.log.port import OPS, Topic
 

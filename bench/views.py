@@ -21,7 +21,7 @@ from penstock.sinks import view_rows
 from penstock.sinks.port import Delivery, Marker, SinkSpec
 from penstock.sinks.view import ViewSink
 from penstock.storage.memory import MemoryStorage
-from penstock.testing.sink_contract import ipc_file
+from penstock.testing.contracts.sink import ipc_file
 from penstock.views.view import View
 
 _LOOKS = 300  # keys that are asked for, one by one

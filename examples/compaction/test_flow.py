@@ -12,7 +12,7 @@ import pytest
 
 from penstock import Producer, Schema, TopicSpec
 from penstock.log.consumer import records
-from penstock.log.file import FileLog
+from penstock.log.file.log import FileLog
 from penstock.storage.local import LocalStorage
 
 HERE = Path(__file__).parent

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from penstock import Queue, Reject
-from penstock.queue.letter import Received
+from penstock.queue.message import Received
 
 OUTBOX = Path("outbox.txt")
 

@@ -6,8 +6,8 @@ python encode.py
 from dataclasses import dataclass
 
 from penstock import Queue
-from penstock.queue.consumer import QueueConsumer
-from penstock.queue.letter import Received
+from penstock.queue.client.consumer import QueueConsumer
+from penstock.queue.message import Received
 
 VIDEOS, PARTS = ("cats", "dogs", "owls", "bees", "foxes", "newts"), 8
 PACE = (1, 2, 4)  # minutes that each of the encoders takes for a part

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from penstock import Queue
-from penstock.queue.letter import Received
+from penstock.queue.message import Received
 
 HERE = Path(__file__).parent
 EXAMPLE = runpy.run_path(str(HERE / "encode.py"))

@@ -13,7 +13,7 @@ import pytest
 
 from penstock import open_log
 from penstock.cli.main import run
-from penstock.testing.kafka_broker import KafkaBroker
+from penstock.testing.servers.kafka_broker import KafkaBroker
 
 HERE = Path(__file__).parent
 SALES = [(7, "10:00", 2, 35.0), (7, "10:02", 1, 5.0), (8, "10:01", 1, 30.0), (8, "10:02", 1, 2.5), (9, "10:02", 1, 4.0)]

@@ -6,7 +6,7 @@ python orders.py            packs, adds up, and prints both
 from collections import Counter
 
 from penstock import GroupConsumer, Queue
-from penstock.queue.letter import Received
+from penstock.queue.message import Received
 
 
 def turnover() -> Counter[str]:

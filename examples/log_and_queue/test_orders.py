@@ -15,7 +15,7 @@ import pytest
 
 from penstock import GroupConsumer, Producer, Queue, open_log
 from penstock.cli.main import run
-from penstock.queue.letter import Received
+from penstock.queue.message import Received
 
 HERE = Path(__file__).parent
 EXAMPLE = runpy.run_path(str(HERE / "orders.py"))

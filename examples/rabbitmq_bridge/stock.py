@@ -7,8 +7,8 @@ import sqlite3
 from pathlib import Path
 
 from penstock import Queue
-from penstock.queue.letter import Received
-from penstock.queue.once import Once
+from penstock.queue.client.once import Once
+from penstock.queue.message import Received
 
 STOCK = Path("stock.db")
 

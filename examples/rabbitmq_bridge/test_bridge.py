@@ -21,7 +21,7 @@ from penstock.errors import NotFound
 from penstock.log.consumer import records
 from penstock.log.port import TopicSpec
 from penstock.queue.rabbitmq.queues import RabbitQueues
-from penstock.testing.rabbitmq_server import RabbitServer
+from penstock.testing.servers.rabbitmq_server import RabbitServer
 
 HERE = Path(__file__).parent
 ORDERS = {f"o{number}" for number in range(300)}

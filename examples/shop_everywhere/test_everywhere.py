@@ -12,7 +12,7 @@ import pytest
 
 import penstock.cli
 from penstock.cli.main import run
-from penstock.testing.kafka_broker import KafkaBroker
+from penstock.testing.servers.kafka_broker import KafkaBroker
 
 HERE = Path(__file__).parent
 VIEWS = ("sales_per_minute", "unpaid_orders", "late_orders", "takings")

@@ -6,7 +6,7 @@ __version__ = "0.1.0"
 
 # Loaded when first asked for, so that `import penstock` is quick and needs no JVM.
 _NAMES = {
-    "Behind": "penstock.log.behind",
+    "Behind": "penstock.log.backpressure",
     "Binding": "penstock.queue.port",
     "Calendar": "penstock.flow.kinds",
     "Count": "penstock.flow.kinds",
@@ -23,7 +23,7 @@ _NAMES = {
     "Producer": "penstock.log.producer",
     "Queue": "penstock.queue.queue",
     "QueueSpec": "penstock.queue.port",
-    "Reject": "penstock.queue.letter",
+    "Reject": "penstock.queue.message",
     "Schema": "penstock.core.schema",
     "Session": "penstock.flow.kinds",
     "Sliding": "penstock.flow.kinds",
@@ -45,13 +45,13 @@ if TYPE_CHECKING:
     from penstock.flow.aggregates import agg
     from penstock.flow.kinds import Calendar, Count, Hopping, Session, Sliding, Tumbling
     from penstock.flow.lookups import database
-    from penstock.log.behind import Behind
+    from penstock.log.backpressure import Behind
     from penstock.log.groups.consumer import GroupConsumer, GroupSettings
     from penstock.log.groups.once import IdempotentWriter
     from penstock.log.open import open_log
     from penstock.log.port import TopicSpec
     from penstock.log.producer import Producer
-    from penstock.queue.letter import Reject
+    from penstock.queue.message import Reject
     from penstock.queue.port import Binding, Limit, Message, QueueSpec
     from penstock.queue.queue import Queue
     from penstock.testing.driver import FlowTest

@@ -51,7 +51,7 @@ class Flow(FlowGraph):
         accept_gap: bool = False,
         log: str | None = None,
     ) -> None:
-        from penstock.engine.service import Order, serve
+        from penstock.engine.run.service import Order, serve
 
         order = Order(mode, every, home, master, conf or {}, max_rows, accept_gap=accept_gap, log=log)
         serve([self], order)

@@ -14,7 +14,7 @@ from penstock.log.open import open_log
 from penstock.sinks.port import Delivery, Marker, SinkSpec
 from penstock.sinks.topic import TopicSink
 from penstock.storage.memory import MemoryStorage
-from penstock.testing.sink_contract import ipc_file
+from penstock.testing.contracts.sink import ipc_file
 
 SPEC = SinkSpec("shop", "settled", Schema.of("id long"), ())
 PARTITIONS = 2

@@ -10,7 +10,7 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from crc32c import crc32c
 
 from penstock.log.kafka.fetching import Header
-from penstock.testing.kafka_broker import KafkaBroker
+from penstock.testing.servers.kafka_broker import KafkaBroker
 from waiting import until
 
 PRODUCE, INIT_PRODUCER_ID = (0, 7), (22, 1)  # requests, and the versions of them that are spoken here

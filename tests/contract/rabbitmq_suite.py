@@ -14,8 +14,8 @@ import pytest
 from penstock.errors import NotFound
 from penstock.queue.rabbitmq.queue import LIMITS, LOOKS
 from penstock.queue.rabbitmq.queues import RabbitQueues
-from penstock.testing.queue_contract import QueueContract
-from penstock.testing.rabbitmq_server import RabbitServer
+from penstock.testing.contracts.queue import QueueContract
+from penstock.testing.servers.rabbitmq_server import RabbitServer
 
 RESTS = "a message rests in a queue of its own, and comes to the end of the line"
 COMMON = {

@@ -8,8 +8,8 @@ from penstock.core.time import FixedClock
 from penstock.log.groups.leases import ManualClock
 from penstock.log.groups.memory import MemoryGroups
 from penstock.log.groups.sqlite import SqliteGroups
-from penstock.testing.groups_contract import GroupsContract
-from penstock.testing.groups_lease_contract import LeaseContract
+from penstock.testing.contracts.groups import GroupsContract
+from penstock.testing.contracts.groups_leases import LeaseContract
 
 
 class Timed(LeaseContract, GroupsContract):

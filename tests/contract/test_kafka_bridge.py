@@ -7,11 +7,11 @@ import pytest
 from penstock.log.consumer import records
 from penstock.log.open import open_log
 from penstock.log.port import TopicSpec
+from penstock.queue.bridge.to_queue import TopicToQueue
+from penstock.queue.bridge.to_topic import QueueToTopic
 from penstock.queue.memory import MemoryQueues
 from penstock.queue.port import Consumer, Message, QueueSpec
-from penstock.queue.to_queue import TopicToQueue
-from penstock.queue.to_topic import QueueToTopic
-from penstock.testing.kafka_broker import KafkaBroker
+from penstock.testing.servers.kafka_broker import KafkaBroker
 
 
 def test_messages_go_into_kafka_once_and_come_back(kafka_broker: KafkaBroker) -> None:

@@ -10,9 +10,9 @@ import pytest
 
 from faults.engine_shop import SparkFree, view
 from penstock import Flow, Producer, Schema, TopicSpec, Tumbling, agg
-from penstock.engine import loop
+from penstock.engine.run import loop
 from penstock.log.kafka.log import KafkaLog
-from penstock.testing.kafka_broker import KafkaBroker
+from penstock.testing.servers.kafka_broker import KafkaBroker
 from unit.cli.calling import Answer, calls_of
 
 pytestmark = pytest.mark.timeout(120)

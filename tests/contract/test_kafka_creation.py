@@ -13,7 +13,7 @@ from penstock.log.kafka import catalog, log
 from penstock.log.kafka.log import KafkaLog
 from penstock.log.kafka.settings import KafkaSettings
 from penstock.log.port import TopicSpec
-from penstock.testing.kafka_broker import KafkaBroker
+from penstock.testing.servers.kafka_broker import KafkaBroker
 
 pytestmark = pytest.mark.timeout(120)
 SPEC = TopicSpec("orders", 2, Schema.of("n long, at timestamp"), "at", writer="shop")

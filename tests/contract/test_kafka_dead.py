@@ -11,13 +11,13 @@ import pytest
 
 from faults.engine_shop import SparkFree
 from penstock import Flow, Producer, Schema, TopicSpec
-from penstock.engine import loop
-from penstock.engine.dead import dead_letters_of
-from penstock.engine.inspect import decisions_of
-from penstock.engine.program import late_schema
-from penstock.engine.redriving import Redriving
+from penstock.engine.diagnose.inspect import decisions_of
+from penstock.engine.execute.program import late_schema
+from penstock.engine.flows.dead import dead_letters_of
+from penstock.engine.flows.redriving import Redriving
+from penstock.engine.run import loop
 from penstock.log.port import HEADERS, KEY
-from penstock.testing.kafka_broker import KafkaBroker
+from penstock.testing.servers.kafka_broker import KafkaBroker
 
 pytestmark = pytest.mark.timeout(120)
 

@@ -8,7 +8,7 @@ from penstock.errors import OffsetGone
 from penstock.log.kafka.fetching import Fetched, Fetcher, PlainFetcher
 from penstock.log.kafka.native import NativeFetcher, native_library
 from penstock.log.kafka.settings import KafkaSettings
-from penstock.testing.kafka_broker import KafkaBroker
+from penstock.testing.servers.kafka_broker import KafkaBroker
 
 KEPT = {"retention.ms": "-1"}  # the times below are years ago
 KINDS = {"created": KEPT, "appended": KEPT | {"message.timestamp.type": "LogAppendTime"}}

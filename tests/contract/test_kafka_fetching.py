@@ -14,8 +14,8 @@ from penstock.log.kafka.native import NativeFetcher
 from penstock.log.kafka.reading import PartitionReader
 from penstock.log.kafka.settings import KafkaSettings
 from penstock.log.port import TopicSpec
-from penstock.testing.kafka_broker import KafkaBroker
-from penstock.testing.log_samples import raw, values
+from penstock.testing.contracts.log_samples import raw, values
+from penstock.testing.servers.kafka_broker import KafkaBroker
 
 pytestmark = pytest.mark.timeout(120)
 SIZES = [0, 1, 12, 13, 100, 4095, 4096, 5000, 70_000]

@@ -21,8 +21,8 @@ from penstock.log.kafka.log import KafkaLog
 from penstock.log.kafka.membership import KafkaMembership
 from penstock.log.kafka.settings import KafkaSettings
 from penstock.log.port import Sender, TopicSpec
-from penstock.testing.groups_contract import LEASE, GroupsContract, settle
-from penstock.testing.kafka_broker import KafkaBroker
+from penstock.testing.contracts.groups import LEASE, GroupsContract, settle
+from penstock.testing.servers.kafka_broker import KafkaBroker
 from waiting import until
 
 

@@ -8,6 +8,7 @@ import pytest
 from contract.kafka_torn import left_open, unverified
 from penstock.core.time import NEVER
 from penstock.errors import SequenceGap, Unreachable
+from penstock.log.file.producers import Producers
 from penstock.log.kafka import hanging, senders, writing
 from penstock.log.kafka.client import PerProcess, produce_one
 from penstock.log.kafka.hanging import still_open
@@ -17,9 +18,8 @@ from penstock.log.kafka.senders import NAME, stamp_of
 from penstock.log.kafka.settings import KafkaSettings
 from penstock.log.kafka.transactions import KafkaTransactions, deliver, discarded
 from penstock.log.port import Appended, Frame, Part, Sender, TopicSpec
-from penstock.log.producers import Producers
-from penstock.testing.kafka_broker import KafkaBroker
-from penstock.testing.log_samples import SCHEMA, typed, values
+from penstock.testing.contracts.log_samples import SCHEMA, typed, values
+from penstock.testing.servers.kafka_broker import KafkaBroker
 from waiting import until
 
 pytestmark = pytest.mark.timeout(120)

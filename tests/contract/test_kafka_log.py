@@ -8,8 +8,8 @@ import pytest
 from penstock.core.time import FixedClock
 from penstock.log.kafka.log import KafkaLog
 from penstock.log.kafka.settings import KafkaSettings
-from penstock.testing.kafka_broker import KafkaBroker
-from penstock.testing.log_contract import LogContract
+from penstock.testing.contracts.log import LogContract
+from penstock.testing.servers.kafka_broker import KafkaBroker
 
 
 class TestKafkaLog(LogContract):

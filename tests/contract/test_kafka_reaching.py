@@ -12,8 +12,8 @@ from penstock.errors import BadInput, Unreachable
 from penstock.log.kafka import reaching
 from penstock.log.open import open_log
 from penstock.testing.fixtures import missing
-from penstock.testing.kafka_broker import KafkaBroker
-from penstock.testing.processes import free_ports
+from penstock.testing.servers.kafka_broker import KafkaBroker
+from penstock.testing.servers.processes import free_ports
 
 LISTENERS = """
 listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller},SASL://127.0.0.1:{sasl},TLS://127.0.0.1:{tls}

@@ -15,7 +15,7 @@ from penstock.errors import Fenced, Mismatch, SequenceGap
 from penstock.log.open import open_log
 from penstock.log.port import Sender
 from penstock.sinks.topic import TopicSink
-from penstock.testing.kafka_broker import KafkaBroker
+from penstock.testing.servers.kafka_broker import KafkaBroker
 
 pytestmark = pytest.mark.timeout(120)
 

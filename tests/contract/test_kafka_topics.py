@@ -17,16 +17,16 @@ from penstock.core.change import Op
 from penstock.core.hashing import partition_of
 from penstock.core.schema import Schema
 from penstock.core.time import NEVER
-from penstock.engine.reading import Range, read
-from penstock.engine.source import SourceSpec
+from penstock.engine.source.read import Range, read
+from penstock.engine.source.spec import SourceSpec
 from penstock.errors import AlreadyThere, BadInput, BadName, LogError, NotFound, OffsetGone, SequenceGap
 from penstock.log.kafka.log import KafkaLog
 from penstock.log.kafka.settings import KafkaSettings
 from penstock.log.open import open_log
 from penstock.log.port import BAD, HEADERS, KEY, OPS, RAW, Part, Sender, TopicSpec
 from penstock.log.producer import Producer as OurProducer
-from penstock.testing.kafka_broker import KafkaBroker
-from penstock.testing.log_samples import NOW, SCHEMA, typed, values
+from penstock.testing.contracts.log_samples import NOW, SCHEMA, typed, values
+from penstock.testing.servers.kafka_broker import KafkaBroker
 
 pytestmark = pytest.mark.timeout(120)
 

@@ -3,11 +3,11 @@
 from pathlib import Path
 
 from penstock.core.time import FixedClock
-from penstock.log.file import FileLog
+from penstock.log.file.log import FileLog
 from penstock.log.memory import MemoryLog
 from penstock.storage.faulty import FaultyStorage
 from penstock.storage.local import LocalStorage
-from penstock.testing.log_contract import LogContract
+from penstock.testing.contracts.log import LogContract
 
 
 class TestMemoryLog(LogContract):

@@ -2,11 +2,11 @@
 
 from pathlib import Path
 
-from penstock.log.file import FileLog
+from penstock.log.file.log import FileLog
 from penstock.queue.memory import MemoryQueues
-from penstock.queue.on_log import LogQueues
+from penstock.queue.on_log.queues import LogQueues
 from penstock.storage.local import LocalStorage
-from penstock.testing.queue_contract import QueueContract
+from penstock.testing.contracts.queue import QueueContract
 
 
 class TestMemoryQueues(QueueContract):

@@ -14,11 +14,11 @@ import pytest
 from faults.rabbit_proxy import Proxy
 from penstock.core.time import SystemClock
 from penstock.errors import AlreadyThere, BadInput, Full, LogError, NotFound, Unroutable
-from penstock.queue.dead import dead_letter
+from penstock.queue.dead_letters import dead_letter
 from penstock.queue.port import Binding, Consumer, Delivery, Limit, Message, QueuePort, QueueSpec, Settlement
 from penstock.queue.rabbitmq.queue import FOREIGN
 from penstock.queue.rabbitmq.queues import RabbitQueues
-from penstock.testing.rabbitmq_server import RabbitServer
+from penstock.testing.servers.rabbitmq_server import RabbitServer
 from waiting import until
 
 ANNA = Consumer("anna", prefetch=10_000, lease=timedelta(minutes=10))  # what is lent does not run out meanwhile

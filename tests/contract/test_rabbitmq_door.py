@@ -8,9 +8,9 @@ from collections.abc import Iterator
 import pytest
 
 from penstock import Queue
-from penstock.queue.letter import Received
-from penstock.queue.worker import Worked
-from penstock.testing.rabbitmq_server import RabbitServer
+from penstock.queue.client.worker import Worked
+from penstock.queue.message import Received
+from penstock.testing.servers.rabbitmq_server import RabbitServer
 from unit.cli.calling import Answer, calls_of
 from waiting import until
 

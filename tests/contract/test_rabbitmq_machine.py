@@ -14,7 +14,7 @@ from faults.queue_brokers import Broker
 from faults.queue_machine import QueueMachine
 from penstock.errors import NotFound
 from penstock.queue.rabbitmq.queues import RabbitQueues
-from penstock.testing.rabbitmq_server import RabbitServer
+from penstock.testing.servers.rabbitmq_server import RabbitServer
 
 # Counts are those of a process. What several consumers held when they were gone comes back in the order of their channels.
 COMMON = {"clocks", "counts", "old place", "ordered", "lent counts", "source limits", "peek"}

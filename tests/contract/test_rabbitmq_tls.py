@@ -16,7 +16,7 @@ from penstock.errors import LogError
 from penstock.queue.port import Consumer, Message, QueueSpec
 from penstock.queue.rabbitmq.queues import RabbitQueues
 from penstock.testing.fixtures import missing
-from penstock.testing.rabbitmq_server import RabbitServer
+from penstock.testing.servers.rabbitmq_server import RabbitServer
 
 
 @pytest.fixture

@@ -15,8 +15,8 @@ from penstock.sinks.topic import TopicSink
 from penstock.sinks.view import POINTS as VIEW_POINTS
 from penstock.sinks.view import ViewSink
 from penstock.storage.port import Storage
-from penstock.testing.sink_changes_contract import ChangesContract, Held
-from penstock.testing.sink_contract import Row, SinkContract
+from penstock.testing.contracts.sink import Row, SinkContract
+from penstock.testing.contracts.sink_changes import ChangesContract, Held
 
 
 class TestViewSink(SinkContract):

@@ -8,10 +8,10 @@ import sys
 from pathlib import Path
 
 from penstock.log.open import open_log
-from penstock.queue.bridge import Moved
+from penstock.queue.bridge.bridge import Moved
+from penstock.queue.bridge.to_queue import TopicToQueue
+from penstock.queue.bridge.to_topic import QueueToTopic
 from penstock.queue.open import open_queues
-from penstock.queue.to_queue import TopicToQueue
-from penstock.queue.to_topic import QueueToTopic
 
 BATCH, LEASE = 20, "1 second"
 

@@ -7,9 +7,9 @@ from datetime import timedelta
 
 from faults.cleaning_model import DAY, NOW, SCHEMA, SECOND, Model, Row
 from penstock.core.time import NEVER, FixedClock
-from penstock.log.file import FileLog
+from penstock.log.file.log import FileLog
+from penstock.log.file.topic import FileTopic
 from penstock.log.port import Sender, TopicSpec
-from penstock.log.topic import FileTopic
 from penstock.storage.faulty import FaultyStorage
 from penstock.storage.memory import MemoryStorage
 from penstock.storage.port import Storage

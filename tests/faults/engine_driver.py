@@ -11,8 +11,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from faults.engine_shop import drain
-from penstock.engine import runtime
-from penstock.engine.epoch import Fail, nothing
+from penstock.engine.run import runtime
+from penstock.engine.run.epoch import Fail, nothing
 from penstock.errors import PenstockError
 
 

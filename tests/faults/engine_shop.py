@@ -14,12 +14,12 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from penstock import Flow, Tumbling, View, agg
-from penstock.engine import loop
-from penstock.engine.decision import Decision, Decisions
-from penstock.engine.placement import InProcess, Placement
-from penstock.engine.progress import balance
-from penstock.engine.runtime import Runtime
-from penstock.log.file import FileLog
+from penstock.engine.execute.placement import InProcess, Placement
+from penstock.engine.run import loop
+from penstock.engine.run.decision import Decision, Decisions
+from penstock.engine.run.progress import balance
+from penstock.engine.run.runtime import Runtime
+from penstock.log.file.log import FileLog
 from penstock.log.open import open_log
 from penstock.log.port import TopicSpec
 from penstock.log.producer import Producer

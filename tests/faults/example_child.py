@@ -12,8 +12,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from faults.engine_shop import SparkFree
-from penstock.cli.load import load_flows
-from penstock.engine import loop
+from penstock.cli.flow.load import load_flows
+from penstock.engine.run import loop
 
 os.fsync = os.fdatasync = lambda fd: None  # a kill takes nothing from the kernel; power loss is another test's matter
 

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from faults.engine_shop import EPOCH_ROWS, SparkFree, check, drain, fill, make_input, shop
-from penstock.engine import loop
-from penstock.engine.waiting import Told
+from penstock.engine.run import loop
+from penstock.engine.run.waiting import Told
 
 
 def main(home: Path) -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from faults.group_members import LEASE
-from penstock.log.file import FileLog
+from penstock.log.file.log import FileLog
 from penstock.log.groups.sqlite import SqliteGroups
 from penstock.log.port import Topic, TopicSpec
 from penstock.storage.local import LocalStorage

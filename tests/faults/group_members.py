@@ -22,7 +22,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from penstock.errors import Fenced
-from penstock.log.file import FileLog
+from penstock.log.file.log import FileLog
 from penstock.log.groups import rules
 from penstock.log.groups.consumer import GroupConsumer, GroupSettings
 from penstock.log.groups.port import Hand, Source, Standing

@@ -10,8 +10,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from faults.engine_shop import SparkFree
 from penstock import Flow
-from penstock.engine import loop
-from penstock.engine.waiting import Told
+from penstock.engine.run import loop
+from penstock.engine.run.waiting import Told
 from penstock.errors import PenstockError
 
 PARTITIONS = 4

@@ -8,7 +8,7 @@ from penstock.errors import Fenced
 from penstock.log.kafka.transactions import KafkaTransactions
 from penstock.log.open import open_log
 from penstock.log.port import Sender
-from penstock.testing.log_samples import typed
+from penstock.testing.contracts.log_samples import typed
 
 whole = KafkaTransactions.flush
 

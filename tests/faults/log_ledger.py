@@ -13,7 +13,7 @@ import pyarrow as pa
 from penstock.core.schema import TIMESTAMP, Schema
 from penstock.core.time import NEVER, FixedClock
 from penstock.errors import DiskFull, PenstockError, StorageError
-from penstock.log.file import FileLog
+from penstock.log.file.log import FileLog
 from penstock.log.port import Sender, Topic, TopicSpec
 from penstock.storage.faulty import FaultyStorage
 from penstock.storage.memory import MemoryStorage

@@ -9,7 +9,7 @@ import sys
 
 import pyarrow as pa
 
-from penstock.log.file import FileLog
+from penstock.log.file.log import FileLog
 from penstock.log.port import Sender
 from penstock.storage.local import LocalStorage
 

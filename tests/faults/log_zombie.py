@@ -9,7 +9,7 @@ import signal
 import sys
 
 from penstock.errors import Fenced
-from penstock.log.file import FileLog
+from penstock.log.file.log import FileLog
 from penstock.log.producer import Producer
 from penstock.storage.local import LocalStorage
 

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import ClassVar
 
 from penstock.core.time import FixedClock
-from penstock.log.file import FileLog
+from penstock.log.file.log import FileLog
 from penstock.log.groups.leases import ManualClock
 from penstock.queue.memory import MemoryQueues
-from penstock.queue.on_log import LogQueues
+from penstock.queue.on_log.queues import LogQueues
 from penstock.queue.port import QueuesPort
 from penstock.storage.local import LocalStorage
 
@@ -18,7 +18,7 @@ from penstock.storage.local import LocalStorage
 class Broker:
     """How a machine gets its queues."""
 
-    gaps: ClassVar[frozenset[str]] = frozenset()  # of those that `penstock.testing.queue_bench` names
+    gaps: ClassVar[frozenset[str]] = frozenset()  # of those that `penstock.testing.contracts.queue_bench` names
     patience: ClassVar[float] = 0.0  # seconds until what was sent or given back can be taken
     tick: ClassVar[timedelta] = timedelta(seconds=5)
     frees: ClassVar[bool] = False  # whether what was lent comes back when it is opened anew

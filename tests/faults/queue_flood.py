@@ -11,9 +11,9 @@ import time
 from pathlib import Path
 
 from penstock.errors import Full
-from penstock.log.file import FileLog
+from penstock.log.file.log import FileLog
 from penstock.queue.memory import MemoryQueues
-from penstock.queue.on_log import LogQueues
+from penstock.queue.on_log.queues import LogQueues
 from penstock.queue.port import Consumer, Limit, Message, QueuePort, QueueSpec, Settlement
 from penstock.storage.local import LocalStorage
 

@@ -11,9 +11,9 @@ from datetime import timedelta
 
 from penstock.core.time import FixedClock
 from penstock.errors import DiskFull, NotFound, StorageError
-from penstock.log.file import FileLog
+from penstock.log.file.log import FileLog
 from penstock.log.groups.leases import ManualClock
-from penstock.queue.on_log import LogQueues
+from penstock.queue.on_log.queues import LogQueues
 from penstock.queue.port import Consumer, Delivery, Fate, Message, QueueSpec, Settlement
 from penstock.storage.faulty import FaultyStorage
 from penstock.storage.port import Storage

@@ -18,7 +18,7 @@ from faults.queue_model import Letter, NaiveQueue, NaiveQueues
 from penstock.core.time import FixedClock
 from penstock.errors import BadInput, Full, Unroutable
 from penstock.log.groups.leases import ManualClock
-from penstock.queue.dead import HEADER, dead_letter
+from penstock.queue.dead_letters import HEADER, dead_letter
 from penstock.queue.port import Binding, Consumer, Delivery, Limit, Message, QueuePort, QueueSpec, Settlement
 from waiting import until
 

@@ -16,8 +16,8 @@ import time
 
 import pyarrow as pa
 
-from penstock.log.file import FileLog
-from penstock.queue.on_log import LogQueues
+from penstock.log.file.log import FileLog
+from penstock.queue.on_log.queues import LogQueues
 from penstock.queue.port import Consumer, QueuesPort, Settlement
 from penstock.queue.rabbitmq.library import library
 from penstock.queue.rabbitmq.queues import RabbitQueues

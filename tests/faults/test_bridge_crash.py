@@ -13,11 +13,11 @@ from penstock.log.consumer import records
 from penstock.log.groups.leases import ManualClock
 from penstock.log.memory import MemoryLog
 from penstock.log.port import TopicSpec
+from penstock.queue.bridge.to_topic import QueueToTopic
 from penstock.queue.memory import MemoryQueues
+from penstock.queue.on_log.deduplication import Remembered
+from penstock.queue.on_log.records import HEADER
 from penstock.queue.port import Consumer, Delivery, Message, QueueSpec, Settlement
-from penstock.queue.records import HEADER
-from penstock.queue.remembered import Remembered
-from penstock.queue.to_topic import QueueToTopic
 
 pytestmark = pytest.mark.faults
 SEEDS = 300

@@ -16,15 +16,15 @@ import pytest
 from faults.seeds import SEED
 from penstock.errors import NotFound
 from penstock.log.consumer import records
-from penstock.log.file import FileLog
+from penstock.log.file.log import FileLog
 from penstock.log.open import open_log
 from penstock.log.port import Topic, TopicSpec
 from penstock.log.producer import Producer
+from penstock.queue.on_log.records import HEADER
 from penstock.queue.open import open_queues
 from penstock.queue.port import Consumer, Message, QueuePort, QueueSpec, Settlement
 from penstock.queue.rabbitmq.queues import RabbitQueues
-from penstock.queue.records import HEADER
-from penstock.testing.rabbitmq_server import RabbitServer
+from penstock.testing.servers.rabbitmq_server import RabbitServer
 from waiting import until
 
 pytestmark = pytest.mark.faults

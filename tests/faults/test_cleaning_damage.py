@@ -8,7 +8,7 @@ from faults.cleaning_model import NOW, SCHEMA, Row, batch
 from faults.test_log_damage import flipped
 from penstock.core.time import NEVER, FixedClock
 from penstock.errors import Damaged
-from penstock.log.file import FileLog
+from penstock.log.file.log import FileLog
 from penstock.log.port import Appended, Sender, TopicSpec
 from penstock.storage.memory import MemoryStorage
 

@@ -14,13 +14,13 @@ from faults.test_log_planted import CAUGHT, DiskWithoutSync
 from penstock.core.hashing import hash64
 from penstock.core.time import NEVER
 from penstock.errors import NotFound
-from penstock.log import reader, topic
 from penstock.log.cleaning import compaction, partition, retention, rewriting
 from penstock.log.cleaning.rewriting import Rewriter
 from penstock.log.cleaning.sources import Closed
-from penstock.log.manifest import Manifest
+from penstock.log.file import reader, topic
+from penstock.log.file.manifest import Manifest
+from penstock.log.file.producers import Producers
 from penstock.log.port import BEFORE, Chunk, Frame
-from penstock.log.producers import Producers
 from penstock.storage.faulty import FaultyStorage
 from unit.log.test_compaction import kept, naive, random_keys, tombstones_keep_their_time
 from unit.log.test_compaction import (

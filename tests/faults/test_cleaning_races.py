@@ -12,9 +12,9 @@ from faults.cleaning_model import NOW, SCHEMA, SECOND, Row, batch
 from faults.seeds import SEED
 from penstock.core.time import NEVER, FixedClock
 from penstock.errors import OffsetGone
-from penstock.log.file import FileLog
+from penstock.log.file.log import FileLog
+from penstock.log.file.topic import FileTopic
 from penstock.log.port import TopicSpec
-from penstock.log.topic import FileTopic
 from penstock.storage.local import LocalStorage
 
 pytestmark = pytest.mark.faults

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from faults.engine_shop import EPOCH_ROWS, Input, SparkFree, check, drain, fill, last_decision, make_input, shop
-from penstock.engine import loop
-from penstock.engine.decision import Decision
-from penstock.engine.driver import Driver
-from penstock.engine.opening import Wish
-from penstock.engine.placement import InProcess, Job, Placement
-from penstock.engine.work import Result
+from penstock.engine.execute.placement import InProcess, Job, Placement
+from penstock.engine.execute.task import Result
+from penstock.engine.run import loop
+from penstock.engine.run.decision import Decision
+from penstock.engine.run.driver import Driver
+from penstock.engine.run.open import Wish
 from penstock.errors import Held, Mismatch, TornEpoch
 
 pytestmark = pytest.mark.faults

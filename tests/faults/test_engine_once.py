@@ -13,8 +13,8 @@ import pytest
 
 from faults.engine_shop import SparkFree, last_decision, topic_rows, view
 from penstock import Flow, Schema, Tumbling, agg
-from penstock.engine import loop, runtime
-from penstock.engine.progress import balance
+from penstock.engine.run import loop, runtime
+from penstock.engine.run.progress import balance
 from penstock.log.port import TopicSpec
 from penstock.log.producer import Producer
 from penstock.sinks.topic import POINTS as TOPIC_POINTS

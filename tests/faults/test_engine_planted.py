@@ -13,9 +13,10 @@ from laws.over_engine import OverEngine
 from laws.test_engine_laws import a_case
 from penstock import Flow, FlowTest, Tumbling, agg
 from penstock.core.time import NEVER
-from penstock.engine import decision, driver, epoch, opening
-from penstock.engine.decision import Decision
-from penstock.engine.delivery import Deliverer, Lane, Sweeper
+from penstock.engine.run import decision, driver, epoch
+from penstock.engine.run import open as opening
+from penstock.engine.run.decision import Decision
+from penstock.engine.run.deliver import Deliverer, Lane, Sweeper
 from penstock.errors import LostRace, PenstockError, SinkError
 
 pytestmark = pytest.mark.faults

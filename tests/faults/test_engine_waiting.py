@@ -13,14 +13,14 @@ from typing import Any
 import pytest
 
 from faults.engine_shop import EPOCH_ROWS, Input, SparkFree, drained, fill, make_input, shop, topic_rows, view
-from penstock.engine import loop, waiting
-from penstock.engine.assemble import targets
-from penstock.engine.decision import Decisions
-from penstock.engine.driver import Driver, Means
-from penstock.engine.placement import InProcess
-from penstock.engine.waiting import Told
+from penstock.engine.execute.placement import InProcess
+from penstock.engine.run import loop, waiting
+from penstock.engine.run.decision import Decisions
+from penstock.engine.run.driver import Driver, Means
+from penstock.engine.run.outputs import targets
+from penstock.engine.run.waiting import Told
 from penstock.errors import DiskFull, SinkUnavailable
-from penstock.log.file import FileLog
+from penstock.log.file.log import FileLog
 from penstock.storage.faulty import Failure, FaultyStorage, Operation
 from penstock.storage.local import LocalStorage
 

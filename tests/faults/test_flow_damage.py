@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from penstock import Flow, FlowTest, Tumbling, agg
-from penstock.engine import state
+from penstock.engine.state import runs as state
 from penstock.errors import Held, PenstockError, Replaced
 
 pytestmark = pytest.mark.faults

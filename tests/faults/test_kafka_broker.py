@@ -7,8 +7,8 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from penstock.testing.jars import once
-from penstock.testing.kafka_broker import KafkaBroker
+from penstock.testing.servers.jars import once
+from penstock.testing.servers.kafka_broker import KafkaBroker
 
 
 def produce(broker: KafkaBroker, *values: bytes) -> int:

@@ -23,8 +23,8 @@ from penstock.log.accounting import balanced
 from penstock.log.kafka.log import KafkaLog
 from penstock.log.kafka.settings import KafkaSettings
 from penstock.log.port import TopicSpec
-from penstock.testing.kafka_broker import KafkaBroker
-from penstock.testing.log_samples import raw
+from penstock.testing.contracts.log_samples import raw
+from penstock.testing.servers.kafka_broker import KafkaBroker
 from waiting import until
 
 pytestmark = [pytest.mark.faults, pytest.mark.long, pytest.mark.timeout(1200)]

@@ -12,10 +12,10 @@ import pytest
 from faults.engine_shop import EPOCH_ROWS, Input, SparkFree, check, drain, fill, last_decision, log_of, make_input, shop
 from faults.test_engine_drivers import by_force, stopped_at, woken
 from faults.test_engine_kill import POINTS, Killer, killer
-from penstock.engine import loop
-from penstock.engine.opening import Wish
+from penstock.engine.run import loop
+from penstock.engine.run.open import Wish
 from penstock.errors import Mismatch, OffsetGone
-from penstock.testing.kafka_broker import KafkaBroker
+from penstock.testing.servers.kafka_broker import KafkaBroker
 
 pytestmark = pytest.mark.faults
 __all__ = ["killer"]

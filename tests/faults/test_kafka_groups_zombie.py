@@ -13,8 +13,8 @@ from penstock.log.kafka.groups import KafkaGroups
 from penstock.log.kafka.log import KafkaLog
 from penstock.log.kafka.settings import KafkaSettings
 from penstock.log.port import TopicSpec
-from penstock.testing.groups_contract import settle
-from penstock.testing.kafka_broker import KafkaBroker
+from penstock.testing.contracts.groups import settle
+from penstock.testing.servers.kafka_broker import KafkaBroker
 
 pytestmark = [pytest.mark.faults, pytest.mark.long]
 SCRIPT = Path(__file__).with_name("kafka_zombie.py")

@@ -14,13 +14,13 @@ import pytest
 
 from faults.engine_shop import SparkFree, view
 from penstock import Flow
-from penstock.engine import loop
-from penstock.engine.waiting import Told
+from penstock.engine.run import loop
+from penstock.engine.run.waiting import Told
 from penstock.errors import Unreachable
 from penstock.log.open import open_log
 from penstock.log.port import TopicSpec
 from penstock.log.producer import Producer
-from penstock.testing.kafka_broker import KafkaBroker
+from penstock.testing.servers.kafka_broker import KafkaBroker
 from waiting import until
 
 pytestmark = pytest.mark.faults

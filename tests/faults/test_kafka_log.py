@@ -22,8 +22,8 @@ from penstock.log.kafka.transactions import KafkaTransactions
 from penstock.log.kafka.writing import _Signed
 from penstock.log.port import Sender, TopicSpec
 from penstock.log.producer import Producer
-from penstock.testing.kafka_broker import KafkaBroker
-from penstock.testing.log_samples import SCHEMA, typed, values
+from penstock.testing.contracts.log_samples import SCHEMA, typed, values
+from penstock.testing.servers.kafka_broker import KafkaBroker
 from waiting import until
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(200)]

@@ -5,10 +5,10 @@ import pytest
 
 from faults.log_ledger import open_log
 from penstock.errors import Damaged
-from penstock.log.acks import RECORD
-from penstock.log.frame import SEGMENT_HEADER
+from penstock.log.file.acks import RECORD
+from penstock.log.file.frame import SEGMENT_HEADER
+from penstock.log.file.topic import FileTopic
 from penstock.log.port import Appended, Sender, TopicSpec
-from penstock.log.topic import FileTopic
 from penstock.storage.memory import MemoryStorage
 
 pytestmark = pytest.mark.faults

@@ -7,7 +7,7 @@ import pytest
 from faults.log_ledger import SPEC, Ledger, Script, check_image, open_log, rows_of
 from faults.seeds import SEED
 from penstock.errors import DiskFull, StorageError
-from penstock.log.listing import look
+from penstock.log.file.listing import look
 from penstock.log.port import Sender
 from penstock.storage.faulty import Failure, FaultyStorage, Kind, Operation
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from faults.seeds import SEED
-from penstock.log.file import FileLog
+from penstock.log.file.log import FileLog
 from penstock.log.port import TopicSpec
 from penstock.storage.local import LocalStorage
 

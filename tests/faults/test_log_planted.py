@@ -12,11 +12,11 @@ from faults.log_ledger import SPEC, Script, open_log, power_losses, rows_of
 from faults.test_log_damage import VALUES, Disk, flipped, read
 from faults.test_log_errors import check, run
 from penstock.errors import Damaged, PenstockError, StorageError
-from penstock.log import current, frame, reader, segment, senders, settle, writer
-from penstock.log.acks import RECORD, Ack, State, encode_ack
-from penstock.log.current import Current, SegmentKeeper
-from penstock.log.producers import Producers
-from penstock.log.stamp import Tail
+from penstock.log.file import current, frame, reader, segment, senders, settle, writer
+from penstock.log.file.acks import RECORD, Ack, State, encode_ack
+from penstock.log.file.current import Current, SegmentKeeper
+from penstock.log.file.producers import Producers
+from penstock.log.file.stamp import Tail
 from penstock.storage.faulty import Failure, FaultyAppender, FaultyStorage
 from penstock.storage.memory import MemoryAppender
 

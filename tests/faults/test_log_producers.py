@@ -14,7 +14,7 @@ import pytest
 from faults.seeds import SEED
 from penstock.errors import SequenceGap
 from penstock.log.consumer import records
-from penstock.log.file import FileLog
+from penstock.log.file.log import FileLog
 from penstock.log.memory import MemoryLog
 from penstock.log.port import Log, Sender, Topic, TopicSpec
 from penstock.storage.local import LocalStorage

@@ -10,9 +10,9 @@ import pytest
 
 from faults.queue_crew import Crew, crew
 from faults.seeds import SEED
-from penstock.log.file import FileLog
-from penstock.queue.log_queue import LogQueue
-from penstock.queue.on_log import LogQueues
+from penstock.log.file.log import FileLog
+from penstock.queue.on_log.queue import LogQueue
+from penstock.queue.on_log.queues import LogQueues
 from penstock.queue.port import Consumer, Message, QueueSpec, Settlement
 from penstock.storage.local import LocalStorage
 from waiting import until

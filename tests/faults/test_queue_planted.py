@@ -6,9 +6,11 @@ import pytest
 
 from faults.queue_ledger import power_losses
 from penstock.errors import Damaged
-from penstock.queue import journal, ledger, log_queue, share
-from penstock.queue.ledger import Ledger
-from penstock.queue.share import Share
+from penstock.queue.on_log import journal, share
+from penstock.queue.on_log import queue as log_queue
+from penstock.queue.on_log import shared_journal as ledger
+from penstock.queue.on_log.share import Share
+from penstock.queue.on_log.shared_journal import Ledger
 
 pytestmark = pytest.mark.faults
 Patch = pytest.MonkeyPatch

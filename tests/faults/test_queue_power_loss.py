@@ -7,7 +7,7 @@ import pytest
 from faults.queue_ledger import Script, check, failing, power_losses
 from faults.seeds import SEED, disks
 from penstock.errors import Damaged
-from penstock.queue import ledger
+from penstock.queue.on_log import shared_journal as ledger
 from penstock.storage.faulty import Failure, FaultyStorage, Kind, Operation
 from penstock.storage.memory import MemoryStorage
 

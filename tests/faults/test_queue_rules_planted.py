@@ -8,10 +8,12 @@ from faults.planted import WallLeases, caught_by
 from faults.queue_brokers import Broker
 from faults.queue_machine import QueueMachine
 from penstock.log.groups.leases import ManualClock
-from penstock.queue import book, desk, memory
-from penstock.queue.book import LENT, READY, Book, Item, Now
+from penstock.queue import memory
 from penstock.queue.memory import MemoryQueue, MemoryQueues
+from penstock.queue.on_log import commands as desk
 from penstock.queue.port import Consumer, Message, QueueSpec, QueuesPort
+from penstock.queue.state import machine as book
+from penstock.queue.state.machine import LENT, READY, Book, Item, Now
 
 pytestmark = pytest.mark.faults
 Patch = pytest.MonkeyPatch

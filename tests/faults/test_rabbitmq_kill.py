@@ -8,10 +8,10 @@ import pytest
 
 from faults.queue_crew import crew
 from faults.seeds import SEED
-from penstock.queue.dead import dead_letter
+from penstock.queue.dead_letters import dead_letter
 from penstock.queue.port import Consumer, Message, QueuePort, QueueSpec, Settlement
 from penstock.queue.rabbitmq.queues import RabbitQueues
-from penstock.testing.rabbitmq_server import RabbitServer
+from penstock.testing.servers.rabbitmq_server import RabbitServer
 from waiting import until
 
 pytestmark = pytest.mark.faults

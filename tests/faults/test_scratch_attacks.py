@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-MAKES = "import penstock.engine.scratch as s; s._YOUNG = -1.0; print(s.scratch(), flush=True)"
+MAKES = "import penstock.engine.spark.scratch as s; s._YOUNG = -1.0; print(s.scratch(), flush=True)"
 STRANGER = 65534  # nobody
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can make files of another user")
 
@@ -131,7 +131,7 @@ def test_a_directory_that_others_may_write_to_is_left_alone(shared: Path) -> Non
 def test_a_directory_that_is_swapped_for_another_while_it_is_swept_costs_that_other_nothing(
     shared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import penstock.engine.scratch as sweeping
+    import penstock.engine.spark.scratch as sweeping
 
     left = planted(shared, lambda alive: alive.touch(0o600))
     mine = tmp_path / "mine"
@@ -171,7 +171,7 @@ def test_modules_that_lie_in_the_temporary_directory_are_not_imported_when_the_a
         "made = subprocess.Popen\n"
         "class Seen(made):\n"
         "    def __init__(self, call, **more):\n"
-        "        super().__init__([*call[:-1], 'penstock.errors'] if 'penstock.engine.archive' in call else call, **more)\n"
+        "        super().__init__([*call[:-1], 'penstock.errors'] if 'penstock.engine.spark.archive' in call else call, **more)\n"
         "        self.wait()\n"
         "subprocess.Popen = Seen\n"
         "archive.build_in_background()\n"
@@ -184,7 +184,7 @@ def test_modules_that_lie_in_the_temporary_directory_are_not_imported_when_the_a
 
 @as_root
 def test_a_cache_directory_of_somebody_else_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from penstock.engine.archive import cache_directory
+    from penstock.engine.spark.archive import cache_directory
 
     (tmp_path / "penstock").mkdir(mode=0o777)
     os.chown(tmp_path / "penstock", STRANGER, STRANGER)

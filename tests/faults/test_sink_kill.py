@@ -13,15 +13,15 @@ from pathlib import Path
 import pytest
 
 from penstock.core.change import Op
-from penstock.log.file import FileLog
+from penstock.log.file.log import FileLog
 from penstock.log.port import OPS
 from penstock.sinks.topic import POINTS as TOPIC_POINTS
 from penstock.sinks.topic import TopicSink
 from penstock.sinks.view import POINTS as VIEW_POINTS
 from penstock.sinks.view import ViewSink
 from penstock.storage.local import LocalStorage
-from penstock.testing.sink_changes_contract import CHANGES, CHANGING, Held, staged_changes
-from penstock.testing.sink_contract import EPOCHS, EVERYTHING, SPEC, Row, delivery, staged_epochs
+from penstock.testing.contracts.sink import EPOCHS, EVERYTHING, SPEC, Row, delivery, staged_epochs
+from penstock.testing.contracts.sink_changes import CHANGES, CHANGING, Held, staged_changes
 
 pytestmark = pytest.mark.faults
 

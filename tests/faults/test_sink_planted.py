@@ -17,7 +17,7 @@ from penstock.sinks.topic import TopicSink
 from penstock.sinks.view import POINTS as VIEW_POINTS
 from penstock.sinks.view import ViewSink
 from penstock.storage.port import Storage
-from penstock.testing.sink_contract import Crash, Row, SinkContract
+from penstock.testing.contracts.sink import Crash, Row, SinkContract
 
 pytestmark = pytest.mark.faults
 

@@ -20,7 +20,7 @@ from penstock.errors import DamagedView, PenstockError
 from penstock.sinks.port import Delivery, Marker, SinkSpec
 from penstock.sinks.view import ViewSink
 from penstock.storage.memory import MemoryStorage
-from penstock.testing.sink_contract import ipc_file
+from penstock.testing.contracts.sink import ipc_file
 from penstock.views.view import View
 
 SCHEMA = Schema.of(

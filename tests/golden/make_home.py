@@ -23,9 +23,9 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from faults.engine_shop import SparkFree
 from golden import home_flows
 from penstock import Flow, GroupConsumer, Limit, Queue, View
-from penstock.engine import loop
-from penstock.engine.decision import Decisions
-from penstock.engine.runtime import Runtime
+from penstock.engine.run import loop
+from penstock.engine.run.decision import Decisions
+from penstock.engine.run.runtime import Runtime
 from penstock.log.open import open_log
 from penstock.storage.local import LocalStorage
 from penstock.views.directory import list_views

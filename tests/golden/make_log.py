@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from penstock.core.schema import TIMESTAMP, Schema
 from penstock.core.time import FixedClock
-from penstock.log.file import FileLog
+from penstock.log.file.log import FileLog
 from penstock.log.port import EVENT_TIME, HEADERS, KEY, OPS, ORIGIN, WATERMARK, Sender, TopicSpec
 from penstock.storage.local import LocalStorage
 

@@ -7,11 +7,11 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.core.schema import Schema
-from penstock.engine.failing import cause_of
-from penstock.engine.placement import Job
-from penstock.engine.sql import Files, SqlSteps, _sorting_writer
-from penstock.engine.sql_guard import TRIED, tried_expressions
-from penstock.engine.state import read_arrow
+from penstock.engine.execute.failing import cause_of
+from penstock.engine.execute.placement import Job
+from penstock.engine.execute.sql import Files, SqlSteps, _sorting_writer
+from penstock.engine.execute.sql_guard import TRIED, tried_expressions
+from penstock.engine.state.runs import read_arrow
 from penstock.plan import Step
 
 Condition = Callable[[dict[str, Any]], bool | None]

@@ -22,9 +22,9 @@ from penstock import Flow, View
 from penstock.core.change import POSITION, TIME
 from penstock.core.schema import Schema
 from penstock.core.time import FixedClock, micros
-from penstock.engine.assemble import targets
-from penstock.engine.driver import Driver, Means
-from penstock.engine.opening import Wish
+from penstock.engine.run.driver import Driver, Means
+from penstock.engine.run.open import Wish
+from penstock.engine.run.outputs import targets
 from penstock.flow.analyzer import NoAnalyzer
 from penstock.flow.resolve import resolve
 from penstock.flow.stream import Stream

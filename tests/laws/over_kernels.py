@@ -14,21 +14,21 @@ from penstock import plan
 from penstock.core.change import OP, POSITION, TIME, WATERMARK, Op
 from penstock.core.expression import Call, Column, Expression, Literal, Tree
 from penstock.core.time import FOREVER, NEVER
-from penstock.kernels import corrections
-from penstock.kernels.counts import CountKernel
-from penstock.kernels.enrich import EnrichKernel
-from penstock.kernels.joins import JoinKernel
+from penstock.kernels.asof.enrich import EnrichKernel
+from penstock.kernels.joins.interval import JoinKernel
 from penstock.kernels.judging import watermarks
-from penstock.kernels.layouts import Spaced
 from penstock.kernels.memory import MemoryRunner, Ran
-from penstock.kernels.panes import PaneKernel
 from penstock.kernels.port import Fates, Kernel
 from penstock.kernels.rowwise import as_input, keep_where, with_columns
-from penstock.kernels.running import KeptKernel, RunningKernel
-from penstock.kernels.sessions import SessionKernel
-from penstock.kernels.sliding import SlidingKernel
 from penstock.kernels.waiting_rows import WaitingRows
-from penstock.kernels.windows import WindowKernel
+from penstock.kernels.windows import corrections
+from penstock.kernels.windows.counts import CountKernel
+from penstock.kernels.windows.final import WindowKernel
+from penstock.kernels.windows.layouts import Spaced
+from penstock.kernels.windows.panes import PaneKernel
+from penstock.kernels.windows.running import KeptKernel, RunningKernel
+from penstock.kernels.windows.sessions import SessionKernel
+from penstock.kernels.windows.sliding import SlidingKernel
 from penstock.plan import Aggregate
 
 from .cases import Case, EpochCut, Node, SourceCut

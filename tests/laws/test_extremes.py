@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from penstock.flow.aggregates import Function
-from penstock.kernels import aggregates, exact
+from penstock.kernels.aggregates import exact
+from penstock.kernels.aggregates import functions as aggregates
 from penstock.testing.driver import FlowTest
 
 from .extremes import AGGREGATES, NUMBERS, STEPS, comparable, expected, rows_of, run, told

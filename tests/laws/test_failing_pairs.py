@@ -10,10 +10,10 @@ import pyarrow as pa
 import pytest
 
 from penstock import Flow, FlowTest
-from penstock.engine import sql
-from penstock.engine.opening import Wish
-from penstock.engine.progress import balance
-from penstock.kernels import matched
+from penstock.engine.execute import sql
+from penstock.engine.run.open import Wish
+from penstock.engine.run.progress import balance
+from penstock.kernels.joins import matched
 from penstock.plan import How, OnError
 
 from .evaluated import InPython

@@ -10,9 +10,10 @@ import pyarrow as pa
 import pytest
 
 from penstock import Count, Flow, FlowTest, Hopping, Session, Sliding, Tumbling, agg
-from penstock.engine.opening import Wish
-from penstock.engine.progress import balance
-from penstock.kernels import running, unanswered
+from penstock.engine.run.open import Wish
+from penstock.engine.run.progress import balance
+from penstock.kernels.aggregates import unanswered
+from penstock.kernels.windows import running
 from penstock.plan import OnError
 
 ROWS = 24

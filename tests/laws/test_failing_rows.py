@@ -10,10 +10,12 @@ import pyarrow.compute as pc
 import pytest
 
 from penstock import Flow, FlowTest, Sliding, Tumbling, agg
-from penstock.engine import failing, lookups, work
-from penstock.engine.failing import Failure, Refused
-from penstock.engine.opening import Wish
-from penstock.engine.progress import balance
+from penstock.engine.execute import failing
+from penstock.engine.execute import task as work
+from penstock.engine.execute.failing import Failure, Refused
+from penstock.engine.lookup import rows as lookups
+from penstock.engine.run.open import Wish
+from penstock.engine.run.progress import balance
 
 ROWS = 30
 CRASHES = ("after_run", "before_decide", "after_decide")

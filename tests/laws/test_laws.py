@@ -9,7 +9,11 @@ import numpy as np
 import pytest
 
 from penstock.core.hashing import Hashes
-from penstock.kernels import enrich, fragments, joins, keyed, versions, windows
+from penstock.kernels import keyed
+from penstock.kernels.asof import enrich, versions
+from penstock.kernels.joins import interval as joins
+from penstock.kernels.windows import final as windows
+from penstock.kernels.windows import fragments
 
 from .cases import PLANS, make_case
 from .law import Broken, Implementation, check

@@ -10,25 +10,29 @@ import pyarrow.compute as pc
 import pytest
 
 from penstock.core.time import FOREVER, NEVER
-from penstock.engine import epoch as epochs
-from penstock.engine.answering import marks_on_tables
-from penstock.kernels import changes, fragments, joins, judging, pairing, panes, probe, waiting, windows
-from penstock.kernels.chains import chained
+from penstock.engine.run import epoch as epochs
+from penstock.engine.run.answering import marks_on_tables
+from penstock.kernels import changes, judging
+from penstock.kernels.asof.enrich import EnrichKernel
 from penstock.kernels.changes import newest_of_all
-from penstock.kernels.enrich import EnrichKernel
 from penstock.kernels.expressions import compile as polars_of
-from penstock.kernels.filed import Filed
-from penstock.kernels.joins import JoinKernel
+from penstock.kernels.joins import interval as joins
+from penstock.kernels.joins import pairing, probe, waiting
+from penstock.kernels.joins.interval import JoinKernel
+from penstock.kernels.joins.matches import Encounter, Meeting
+from penstock.kernels.joins.pairing import Output
+from penstock.kernels.joins.waiting import Waiting
 from penstock.kernels.judging import Watermarks, judge_windows, watermarks
-from penstock.kernels.layouts import Spaced
-from penstock.kernels.meeting import Encounter, Meeting
 from penstock.kernels.memory import MemoryRunner, Ran
-from penstock.kernels.pairing import Output
-from penstock.kernels.panes import PaneKernel
 from penstock.kernels.port import State
-from penstock.kernels.running import KeptKernel
-from penstock.kernels.waiting import Waiting
-from penstock.kernels.windows import WindowKernel
+from penstock.kernels.windows import final as windows
+from penstock.kernels.windows import fragments, panes
+from penstock.kernels.windows.chains import chained
+from penstock.kernels.windows.final import WindowKernel
+from penstock.kernels.windows.layouts import Spaced
+from penstock.kernels.windows.panes import PaneKernel
+from penstock.kernels.windows.running import KeptKernel
+from penstock.kernels.windows.sent_sessions import Filed
 
 from .cases import Case, make_case
 from .law import Broken, Implementation, check

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.engine.session import start_session
+from penstock.engine.spark.session import start_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from penstock.core.schema import TIMESTAMP, Schema
-from penstock.engine.analyze import SparkAnalyzer, first_line
+from penstock.engine.spark.analyze import SparkAnalyzer, first_line
 from penstock.errors import BadFlow
 
 if TYPE_CHECKING:

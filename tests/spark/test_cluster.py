@@ -16,10 +16,10 @@ import psutil
 import pytest
 
 from faults.engine_shop import check, drained, fill, last_decision, make_input
-from penstock.engine.pack import pack_environment
-from penstock.engine.runtime import ONE_TASK_ROWS
-from penstock.testing.kafka_broker import KafkaBroker
-from penstock.testing.spark_cluster import SparkCluster, Worker
+from penstock.engine.run.runtime import ONE_TASK_ROWS
+from penstock.engine.spark.pack import pack_environment
+from penstock.testing.servers.kafka_broker import KafkaBroker
+from penstock.testing.servers.spark_cluster import SparkCluster, Worker
 from waiting import until
 
 TESTS = Path(__file__).parents[1]
@@ -178,7 +178,7 @@ def test_the_shop_of_the_demo_gives_on_kafka_and_a_cluster_what_it_gives_in_one_
 
 RUNS_A_TASK = """
 import sys
-from penstock.engine.session import start_context
+from penstock.engine.spark.session import start_context
 context = start_context("maps", sys.argv[1], dict(part.split("=", 1) for part in sys.argv[2:]))
 print(context.parallelize(range(100), 4).repartition(2).sum(), flush=True)
 sys.stdin.read()

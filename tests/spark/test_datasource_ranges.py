@@ -5,9 +5,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from penstock.engine.datasource_options import read_options
-from penstock.engine.datasource_read import Slice, TopicReader, TopicStream, limited, slices
-from penstock.engine.datasource_rows import Shape, default_schema
+from penstock.engine.datasource.options import read_options
+from penstock.engine.datasource.read import Slice, TopicReader, TopicStream, limited, slices
+from penstock.engine.datasource.rows import Shape, default_schema
 from penstock.errors import Mismatch
 from penstock.log.open import open_log
 from penstock.log.port import Topic, TopicSpec

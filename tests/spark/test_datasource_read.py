@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from penstock.core.schema import Schema
-from penstock.engine.datasource import register
-from penstock.engine.datasource_options import offsets_of, read_options
+from penstock.engine.datasource.format import register
+from penstock.engine.datasource.options import offsets_of, read_options
 from penstock.errors import BadInput
 from penstock.log.open import open_log
 from penstock.log.port import Topic, TopicSpec

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from penstock.core.schema import Schema
-from penstock.engine.datasource import register
+from penstock.engine.datasource.format import register
 from penstock.log.consumer import records
 from penstock.log.open import open_log
 from penstock.log.port import Topic, TopicSpec

@@ -15,10 +15,10 @@ from laws.law import Outcome, check
 from laws.over_engine import One, OverEngine, PartlySeenLog, Run
 from laws.test_engine_laws import a_case
 from penstock.core.time import FixedClock
-from penstock.engine.assemble import targets
-from penstock.engine.driver import Driver, Means
-from penstock.engine.placement import AcrossTasks, OneTask, Placement, travels_whole
-from penstock.log.file import FileLog
+from penstock.engine.execute.placement import AcrossTasks, OneTask, Placement, travels_whole
+from penstock.engine.run.driver import Driver, Means
+from penstock.engine.run.outputs import targets
+from penstock.log.file.log import FileLog
 from penstock.storage.local import LocalStorage
 
 if TYPE_CHECKING:

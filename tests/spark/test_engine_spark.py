@@ -14,11 +14,11 @@ import pytest
 
 from faults.engine_shop import check, fill, last_decision, make_input, report, shop, topic_rows, view
 from penstock import Flow, Schema, Tumbling, agg
-from penstock.engine import loop
-from penstock.engine.driver import Driver
-from penstock.engine.placement import AcrossTasks, InProcess, OneTask, Placement
-from penstock.engine.runtime import Runtime
-from penstock.engine.service import Order, serve
+from penstock.engine.execute.placement import AcrossTasks, InProcess, OneTask, Placement
+from penstock.engine.run import loop
+from penstock.engine.run.driver import Driver
+from penstock.engine.run.runtime import Runtime
+from penstock.engine.run.service import Order, serve
 from penstock.errors import FailedRow, PenstockError
 from penstock.log.port import TopicSpec
 from penstock.log.producer import Producer

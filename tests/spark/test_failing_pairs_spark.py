@@ -9,8 +9,8 @@ import pytest
 
 from laws.test_failing_pairs import HOWS, Case, Naive, check, flow, pair_of
 from penstock import Schema, View
-from penstock.engine import loop
-from penstock.engine.sql import SqlSteps
+from penstock.engine.execute.sql import SqlSteps
+from penstock.engine.run import loop
 from penstock.log.port import TopicSpec
 from penstock.log.producer import Producer
 from penstock.plan import How

@@ -10,11 +10,12 @@ import orjson
 import pytest
 
 from penstock import Flow, FlowTest, Schema, Tumbling, agg
-from penstock.engine import loop, sql_guard
-from penstock.engine.analyze import SparkAnalyzer
-from penstock.engine.opening import Wish
-from penstock.engine.progress import balance
-from penstock.engine.sql import SqlSteps
+from penstock.engine.execute import sql_guard
+from penstock.engine.execute.sql import SqlSteps
+from penstock.engine.run import loop
+from penstock.engine.run.open import Wish
+from penstock.engine.run.progress import balance
+from penstock.engine.spark.analyze import SparkAnalyzer
 from penstock.errors import FailedRow
 from penstock.log.port import TopicSpec
 from penstock.log.producer import Producer

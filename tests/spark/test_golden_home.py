@@ -9,8 +9,8 @@ import pytest
 
 from golden import home_flows
 from golden.make_home import go, told
-from penstock.engine import loop
-from penstock.engine.runtime import Runtime
+from penstock.engine.run import loop
+from penstock.engine.run.runtime import Runtime
 from penstock.log.open import open_log
 
 if TYPE_CHECKING:

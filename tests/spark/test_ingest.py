@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from penstock.cli.main import run
-from penstock.engine.ingest import told
+from penstock.engine.datasource.run import told
 from penstock.errors import BadRow, SparkFailed
 from penstock.log.consumer import records
 from penstock.log.open import open_log

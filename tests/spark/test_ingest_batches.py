@@ -6,9 +6,9 @@ import pyarrow as pa
 import pytest
 
 from penstock.core.schema import Schema
-from penstock.engine import datasource_staging
-from penstock.engine.datasource_ingest import Ingest, written
-from penstock.engine.datasource_staging import Part, stage
+from penstock.engine.datasource import staging as datasource_staging
+from penstock.engine.datasource.ingest import Ingest, written
+from penstock.engine.datasource.staging import Part, stage
 from penstock.errors import DiskFull, Mismatch
 from penstock.log.consumer import records
 from penstock.log.open import open_log

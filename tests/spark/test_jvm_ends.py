@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from penstock import Producer, Schema, View
-from penstock.engine import revival
+from penstock.engine.run import revival
 from penstock.errors import EngineError, NotFound
-from penstock.log.file import FileLog
+from penstock.log.file.log import FileLog
 from penstock.log.port import TopicSpec
 from penstock.storage.local import LocalStorage
 from waiting import until

@@ -14,7 +14,7 @@ import pytest
 
 from faults.engine_shop import last_decision, topic_rows, view
 from penstock import Flow, Tumbling, agg
-from penstock.engine import waiting
+from penstock.engine.run import waiting
 from penstock.errors import Unanswered
 
 from .test_engine_spark import ROWS, Placed, orders, stream

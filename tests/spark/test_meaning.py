@@ -5,9 +5,9 @@ from collections.abc import Iterator
 import pytest
 
 from penstock.core.schema import Schema
-from penstock.engine.analyze import SparkAnalyzer
-from penstock.engine.meaning import PINNED
-from penstock.engine.session import start_session
+from penstock.engine.spark.analyze import SparkAnalyzer
+from penstock.engine.spark.pinned import PINNED
+from penstock.engine.spark.session import start_session
 
 NOT_THE_DEFAULT = {"spark.sql.variable.substitute", "spark.sql.session.timeZone"}
 CHOICES = {

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from penstock import Flow
-from penstock.engine.analyze import SparkAnalyzer
-from penstock.engine.sql import SqlSteps
+from penstock.engine.execute.sql import SqlSteps
+from penstock.engine.spark.analyze import SparkAnalyzer
 from penstock.testing.driver import FlowTest
 
 

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 import psutil
 import pytest
 
-from penstock.engine.archive import archive_path
-from penstock.engine.java import find_java
-from penstock.engine.scratch import scratch
-from penstock.engine.session import start_session
+from penstock.engine.spark.archive import archive_path
+from penstock.engine.spark.java import find_java
+from penstock.engine.spark.scratch import scratch
+from penstock.engine.spark.session import start_session
 from waiting import until
 
 if TYPE_CHECKING:
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 STARTS = """
 import psutil
-from penstock.engine.scratch import scratch
-from penstock.engine.session import start_session
+from penstock.engine.spark.scratch import scratch
+from penstock.engine.spark.session import start_session
 told = []
 given = {"spark.executor.heartbeatInterval": "7s", "spark.my.password": "canary"}
 spark = start_session("child", "local[2]", given, on_progress=told.append)

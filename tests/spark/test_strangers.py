@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import psutil
 import pytest
 
-from penstock.engine.scratch import scratch
+from penstock.engine.spark.scratch import scratch
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

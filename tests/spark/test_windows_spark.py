@@ -11,7 +11,7 @@ import pytest
 from faults.engine_shop import view
 from penstock import Calendar, Flow, Hopping, Schema, Session, Sliding, Tumbling, agg
 from penstock.core.time import micros
-from penstock.engine.runtime import Runtime
+from penstock.engine.run.runtime import Runtime
 from penstock.flow.stream import Stream
 from penstock.log.port import TopicSpec
 from penstock.log.producer import Producer

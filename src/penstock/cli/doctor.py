@@ -14,7 +14,7 @@ from penstock.cli.main import printable
 from penstock.errors import NoJava, PenstockError
 
 if TYPE_CHECKING:
-    from penstock.engine.inspect import Finding
+    from penstock.engine.diagnose.inspect import Finding
     from penstock.log.port import Topic
 
 UNHEALTHY = 4
@@ -47,7 +47,7 @@ def doctor(warm: bool, deep: bool) -> int:
 
 def _careful(check: "Callable[[], Iterator[Finding]]") -> "Iterator[Finding]":
     """A check that breaks is a finding too, and the others still run."""
-    from penstock.engine.inspect import Finding
+    from penstock.engine.diagnose.inspect import Finding
 
     try:
         yield from check()
@@ -58,8 +58,8 @@ def _careful(check: "Callable[[], Iterator[Finding]]") -> "Iterator[Finding]":
 
 
 def _warm() -> None:
-    from penstock.engine.archive import archive_path, build
-    from penstock.engine.java import find_java
+    from penstock.engine.spark.archive import archive_path, build
+    from penstock.engine.spark.java import find_java
 
     java = find_java()
     if not archive_path(java).exists():
@@ -68,7 +68,7 @@ def _warm() -> None:
 
 
 def _home(home: Path) -> "Iterator[Finding]":
-    from penstock.engine.inspect import Finding
+    from penstock.engine.diagnose.inspect import Finding
     from penstock.storage.home import open_to_others
 
     if not home.exists():
@@ -84,7 +84,7 @@ def _home(home: Path) -> "Iterator[Finding]":
 
 
 def _python() -> "Iterator[Finding]":
-    from penstock.engine.inspect import Finding
+    from penstock.engine.diagnose.inspect import Finding
 
     found = []
     for package in _PACKAGES:
@@ -96,10 +96,10 @@ def _python() -> "Iterator[Finding]":
 
 
 def _java() -> "Iterator[Finding]":
-    from penstock.engine.archive import archive_path
-    from penstock.engine.inspect import Finding
-    from penstock.engine.java import find_java
-    from penstock.engine.launch import why_plain
+    from penstock.engine.diagnose.inspect import Finding
+    from penstock.engine.spark.archive import archive_path
+    from penstock.engine.spark.java import find_java
+    from penstock.engine.spark.launch import why_plain
 
     try:
         java = find_java()
@@ -119,8 +119,8 @@ def _java() -> "Iterator[Finding]":
 
 
 def _log(home: Path, deep: bool) -> "Iterator[Finding]":
-    from penstock.engine.inspect import Finding
-    from penstock.log.file import FileLog
+    from penstock.engine.diagnose.inspect import Finding
+    from penstock.log.file.log import FileLog
     from penstock.storage.local import LocalStorage
 
     if not (home / "log").exists():
@@ -132,8 +132,8 @@ def _log(home: Path, deep: bool) -> "Iterator[Finding]":
 
 
 def _topic(topic: "Topic", deep: bool) -> "Iterator[Finding]":
-    from penstock.cli.topic_describe import losses, rows_of
-    from penstock.engine.inspect import Finding
+    from penstock.cli.topic.describe import losses, rows_of
+    from penstock.engine.diagnose.inspect import Finding
 
     rows = checked = 0
     for partition, end in topic.ends().items():
@@ -150,7 +150,7 @@ def _topic(topic: "Topic", deep: bool) -> "Iterator[Finding]":
 
 
 def _flows(home: Path) -> "Iterator[Finding]":
-    from penstock.engine.inspect import health
+    from penstock.engine.diagnose.inspect import health
 
     yield from health(home)
 
@@ -163,7 +163,7 @@ def _views(home: Path, deep: bool) -> "Iterator[Finding]":
 
 
 def _view(home: Path, name: str, deep: bool) -> "Iterator[Finding]":
-    from penstock.engine.inspect import Finding
+    from penstock.engine.diagnose.inspect import Finding
     from penstock.views.view import View
 
     with View(home / "views", name) as view:

@@ -32,26 +32,31 @@ class Place(NamedTuple):
 
 
 COMMANDS = {
-    "demo": Place("penstock.cli.demo:demo", "A shop, live: orders, payments, a crash, and books that balance."),
-    "run": Place("penstock.cli.run:run", "Run flows: until stopped, to the end of the log, or to the end of time."),
-    "check": Place("penstock.cli.check:check", "Say whether a flow can run, and if not, what to change."),
+    "demo": Place("penstock.demo.command:demo", "A shop, live: orders, payments, a crash, and books that balance."),
+    "run": Place("penstock.cli.flow.run:run", "Run flows: until stopped, to the end of the log, or to the end of time."),
+    "check": Place("penstock.cli.flow.check:check", "Say whether a flow can run, and if not, what to change."),
     "plan": Place(
-        "penstock.cli.plan:plan", "Show the steps of a flow as text, as a diagram, or as Spark's plan; or draw its time."
+        "penstock.cli.flow.plan:plan", "Show the steps of a flow as text, as a diagram, or as Spark's plan; or draw its time."
     ),
-    "flow": Place("penstock.cli.flow:flow", "List and describe flows; start one over, go on after a drain, remove it."),
-    "topic": Place("penstock.cli.topic:topic", "Create, alter, list, describe, write, read, mark, clean and delete topics."),
-    "group": Place("penstock.cli.group:group", "Look at groups of readers: owners, lag, what blocks them; set them back."),
+    "flow": Place("penstock.cli.flow.commands:flow", "List and describe flows; start one over, go on after a drain, remove it."),
+    "topic": Place(
+        "penstock.cli.topic.commands:topic", "Create, alter, list, describe, write, read, mark, clean and delete topics."
+    ),
+    "group": Place("penstock.cli.group.commands:group", "Look at groups of readers: owners, lag, what blocks them; set them back."),
     "queue": Place(
-        "penstock.cli.queue:queue", "Create, list, describe, write, read, move, redrive and delete queues of single messages."
+        "penstock.cli.queue.commands:queue",
+        "Create, list, describe, write, read, move, redrive and delete queues of single messages.",
     ),
-    "bridge": Place("penstock.cli.bridge:bridge", "Move messages of queues into topics, and records of topics into queues."),
+    "bridge": Place(
+        "penstock.cli.bridge.commands:bridge", "Move messages of queues into topics, and records of topics into queues."
+    ),
     "view": Place("penstock.cli.view:view", "List, show, look up and follow views."),
-    "state": Place("penstock.cli.state:state", "Show what flows keep between epochs; cut it into more or fewer buckets."),
-    "fates": Place("penstock.cli.fates:fates", "The books: what became of every row."),
-    "dead": Place("penstock.cli.dead:dead", "List and show the rows on which flows failed; send their records back."),
-    "why": Place("penstock.cli.why:why", "Tell what became of one record, and which setting would have changed it."),
-    "epochs": Place("penstock.cli.epochs:epochs", "Show how long the last epochs took, step by step."),
-    "ingest": Place("penstock.cli.ingest:ingest", "Write any Spark stream into a topic, exactly once."),
+    "state": Place("penstock.cli.flow.state:state", "Show what flows keep between epochs; cut it into more or fewer buckets."),
+    "fates": Place("penstock.cli.flow.fates:fates", "The books: what became of every row."),
+    "dead": Place("penstock.cli.dead.commands:dead", "List and show the rows on which flows failed; send their records back."),
+    "why": Place("penstock.cli.flow.why:why", "Tell what became of one record, and which setting would have changed it."),
+    "epochs": Place("penstock.cli.flow.epochs:epochs", "Show how long the last epochs took, step by step."),
+    "ingest": Place("penstock.cli.flow.ingest:ingest", "Write any Spark stream into a topic, exactly once."),
     "pack": Place("penstock.cli.pack:pack", "Pack penstock and its libraries for the executors of a cluster."),
     "doctor": Place("penstock.cli.doctor:doctor", "Check home, Java, versions, log and state; say what to do."),
 }

@@ -113,7 +113,7 @@ def safe(value: str) -> str:
 
 
 def _print_jsonl(table: "pa.Table") -> None:
-    from penstock.log.text import encode_json
+    from penstock.log.intake.text import encode_json
 
     for line in encode_json(table):
         sys.stdout.write(line.decode().translate(_IN_JSON) + "\n")
@@ -174,7 +174,7 @@ def _cells(table: "pa.Table") -> list[list[str]]:
 
 
 def _values(column: "pa.ChunkedArray") -> list[Any]:
-    from penstock.log.text import json_values
+    from penstock.log.intake.text import json_values
 
     return json_values(column)
 

@@ -41,7 +41,7 @@ def pack(archive: bool, include: tuple[Path, ...], libraries: tuple[str, ...], o
     """
     if libraries and not archive:
         raise click.UsageError("--with goes with --archive: libraries with compiled files cannot be imported from a zip")
-    from penstock.engine.pack import CODE, ENVIRONMENT, default_name, pack_code, pack_environment
+    from penstock.engine.spark.pack import CODE, ENVIRONMENT, default_name, pack_code, pack_environment
 
     path = out or Path(default_name(ENVIRONMENT if archive else CODE))
     shown = _shown(quiet)

@@ -144,7 +144,7 @@ def _opened(name: str) -> "View":
 
 def _open_rows(name: str) -> "tuple[pa.Table, Sequence[str]]":
     """The rows that are not complete, and the key of the view."""
-    from penstock.engine.inspect import open_rows
+    from penstock.engine.diagnose.inspect import open_rows
     from penstock.storage.home import find_home
 
     with _opened(name) as found:

@@ -12,9 +12,9 @@ import polars as pl
 import pyarrow as pa
 
 from penstock.core.change import HASH, OP, Op
-from penstock.kernels.aggregation import frame_of, joinable
-from penstock.kernels.probe import spread
-from penstock.kernels.tables import numbers
+from penstock.kernels.aggregates.partials import frame_of, joinable
+from penstock.kernels.columns import numbers
+from penstock.kernels.joins.probe import spread
 
 SENT = "sent"
 GONE = "__gone"  # bool, in the table "sent" alone

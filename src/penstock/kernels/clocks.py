@@ -18,10 +18,10 @@ import pyarrow as pa
 from penstock.core.change import HASH
 from penstock.core.hashing import hash64
 from penstock.core.time import FIRST, FOREVER, LAST, NEVER
+from penstock.kernels.aggregates.ranges import folded
 from penstock.kernels.changes import touched
+from penstock.kernels.columns import numbers, plain, sorted_by_hash
 from penstock.kernels.keyed import key_numbers
-from penstock.kernels.ranges import folded
-from penstock.kernels.tables import numbers, plain, sorted_by_hash
 
 STEPS = 60  # the span moves on in so many steps, so that a device is remembered by few numbers
 STEP, DELAY = "__step", "__delay"  # int64: columns of the state

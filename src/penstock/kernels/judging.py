@@ -14,8 +14,8 @@ import pyarrow as pa
 
 from penstock.core.change import TIME, WATERMARK
 from penstock.core.time import NEVER
-from penstock.kernels.layouts import Layout
-from penstock.kernels.tables import numbers
+from penstock.kernels.columns import numbers
+from penstock.kernels.windows.layouts import Layout
 
 Times = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]

@@ -11,10 +11,10 @@ import pyarrow.compute as pc
 
 from penstock.core.change import HASH, POSITION, TIME
 from penstock.core.hashing import Hashes, hash64
-from penstock.kernels.aggregation import frame_of
+from penstock.kernels.aggregates.partials import frame_of
+from penstock.kernels.columns import column, numbers, with_plain
 from penstock.kernels.judging import behind_their_watermark
 from penstock.kernels.port import Prepared
-from penstock.kernels.tables import column, numbers, with_plain
 from penstock.plan import Late
 
 Longs = npt.NDArray[np.int64]

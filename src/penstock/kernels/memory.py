@@ -10,8 +10,8 @@ import pyarrow as pa
 from penstock.core.change import HASH
 from penstock.core.hashing import bucket_of
 from penstock.core.time import NEVER
+from penstock.kernels.columns import numbers
 from penstock.kernels.port import Changes, Fates, Kernel, State
-from penstock.kernels.tables import numbers
 
 Levels = list[list[pa.Table]]  # of one slot: runs by level, oldest first within a level; higher levels are older
 Bucket = dict[str, dict[int, Levels]]

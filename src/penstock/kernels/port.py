@@ -72,7 +72,9 @@ class Stepped:
     fates: Fates = field(default_factory=Counter)
     more: Iterable[pa.Table] = ()  # rows too many to be held at once: made while they are taken, which happens once
     answered: int = NEVER  # the newest time of a row that was answered, + 1; NEVER where none was
-    failed: pa.Table | None = None  # rows that it would have given, but for an aggregate that failed: see kernels/unanswered.py
+    failed: pa.Table | None = (
+        None  # rows that it would have given, but for an aggregate that failed: see kernels/aggregates/unanswered.py
+    )
 
 
 class Kernel(Protocol):

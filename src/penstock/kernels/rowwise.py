@@ -8,8 +8,8 @@ import pyarrow.compute as pc
 
 from penstock.core.change import OP, POSITION, TIME, WATERMARK, Op
 from penstock.core.position import union_positions
+from penstock.kernels.columns import column
 from penstock.kernels.port import Fates
-from penstock.kernels.tables import column
 
 _TRAVELLING = (TIME, WATERMARK, POSITION, OP)
 

@@ -12,9 +12,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.core.change import TIME
+from penstock.kernels.columns import numbers
 from penstock.kernels.port import Changes, State
-from penstock.kernels.tables import numbers
-from penstock.kernels.windows import by_start
+from penstock.kernels.windows.final import by_start
 
 _NARROWEST = 10_000_000  # ten seconds
 _FACTOR = 64

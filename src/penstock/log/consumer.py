@@ -18,10 +18,10 @@ from penstock.core.schema import TIMESTAMP
 from penstock.core.time import FOREVER, NEVER, instant, micros
 from penstock.errors import BadInput, OffsetGone
 from penstock.log.accounting import RangeAccount
-from penstock.log.codec import event_times
-from penstock.log.deletes import DELETE
+from penstock.log.intake.codec import event_times
+from penstock.log.intake.deletes import DELETE
+from penstock.log.intake.stored_rows import SYSTEM, deletes_of
 from penstock.log.port import HEADERS, KEY, VALUE, Chunk, End, Searching, Topic, TopicSpec
-from penstock.log.rows import SYSTEM, deletes_of
 
 Where = Literal["earliest", "latest"] | int | datetime | Mapping[int, int]
 

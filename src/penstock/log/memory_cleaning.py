@@ -8,12 +8,12 @@ import pyarrow as pa
 
 from penstock.core.time import FOREVER, NEVER, micros
 from penstock.log.cleaning.partition import Cleaned
-from penstock.log.codec import event_times
-from penstock.log.frame import Layout
+from penstock.log.file.frame import Layout
+from penstock.log.file.manifest import Lost
 from penstock.log.holding import Held
-from penstock.log.manifest import Lost
+from penstock.log.intake.codec import event_times
+from penstock.log.intake.stored_rows import SYSTEM, deletes_of
 from penstock.log.port import BEFORE, KEY, OFFSET, Chunk, Frame, TopicSpec
-from penstock.log.rows import SYSTEM, deletes_of
 
 
 class Kept(NamedTuple):

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Protocol
 
 from penstock.core.schemes import Schemes
-from penstock.log.file import FileLog
+from penstock.log.file.log import FileLog
 from penstock.log.port import Log
 from penstock.storage.home import Home, find_home
 from penstock.storage.local import LocalStorage

@@ -22,11 +22,11 @@ import pyarrow as pa
 from penstock.core.position import Position
 from penstock.core.time import FIRST, FOREVER, LAST, NEVER, duration, instant, micros, moment
 from penstock.errors import BadInput, BadRow, BadTime
-from penstock.log.attributes import Given, Places
-from penstock.log.behind import Behind, Gate
-from penstock.log.codec import Rejected
-from penstock.log.deletes import fields_of
-from penstock.log.intake import Intake, Prepared, arrow_table
+from penstock.log.backpressure import Behind, Gate
+from penstock.log.intake.attributes import Given, Places
+from penstock.log.intake.codec import Rejected
+from penstock.log.intake.deletes import fields_of
+from penstock.log.intake.rows_in import Intake, Prepared, arrow_table
 from penstock.log.port import Sender, Topic
 
 FRAME_BYTES = 32 << 20  # a frame is read whole: larger batches are cut

@@ -10,7 +10,7 @@ from typing import Any, get_args
 from penstock.core.names import check_name
 from penstock.errors import BadInput
 from penstock.queue.port import PRIORITIES, Consumer, Fate, Message, Policy, QueueSpec, Settlement
-from penstock.queue.routing import check_route
+from penstock.queue.state.routing import check_route
 
 POLICIES: tuple[Policy, ...] = get_args(Policy)
 FATES: tuple[Fate, ...] = get_args(Fate)

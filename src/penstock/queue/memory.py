@@ -10,16 +10,16 @@ from types import MappingProxyType
 from penstock.core.time import Clock, micros
 from penstock.errors import AlreadyThere
 from penstock.log.groups.leases import LeaseClock, MachineClock
-from penstock.queue import desk
-from penstock.queue.book import AT_ONCE, FOREVER, Book, Item, Now
 from penstock.queue.checks import Ids, check_consumer, check_messages, check_spec
-from penstock.queue.dead import as_dead_letter, no_queue
+from penstock.queue.dead_letters import as_dead_letter, no_queue
+from penstock.queue.errors import full, too_large, unroutable
+from penstock.queue.on_log import commands as desk
 from penstock.queue.port import Consumer, Delivery, Limit, Message, QueueSpec, QueueState, Settlement
-from penstock.queue.refusals import full, too_large, unroutable
-from penstock.queue.room import fits, too_many, too_old
-from penstock.queue.routing import takes
-from penstock.queue.steady import SteadyClock
-from penstock.queue.telling import state_of
+from penstock.queue.state.clock import SteadyClock
+from penstock.queue.state.limits import fits, too_many, too_old
+from penstock.queue.state.machine import AT_ONCE, FOREVER, Book, Item, Now
+from penstock.queue.state.routing import takes
+from penstock.queue.state.stats import state_of
 
 NOTE = "in the memory of one process: gone when it ends"
 MOST = (1_000_000, 256 << 20)  # messages and bytes of a queue that has no limit of its own: memory is no buffer without an end

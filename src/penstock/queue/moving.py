@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from penstock.errors import BadInput
-from penstock.queue.dead import alive_again
-from penstock.queue.keeper import Keeper
-from penstock.queue.letter import Letter
+from penstock.queue.client.lease_keeper import Keeper
+from penstock.queue.dead_letters import alive_again
+from penstock.queue.message import Letter
+from penstock.queue.options import NOW, Body, as_bytes
 from penstock.queue.port import Consumer, Delivery, Message, QueuePort, Settlement
-from penstock.queue.routing import FOR
-from penstock.queue.wishes import NOW, Body, as_bytes
+from penstock.queue.state.routing import FOR
 
 BATCH = 100
 LOOKED = 10_000  # messages that a preview looks at, at most

@@ -8,11 +8,11 @@ from typing import Protocol, runtime_checkable
 
 from penstock.core.schemes import Schemes
 from penstock.errors import BadInput
-from penstock.log.file import FileLog
+from penstock.log.file.log import FileLog
 from penstock.log.open import VARIABLE as LOG
 from penstock.log.open import open_log
 from penstock.queue.memory import MemoryQueues
-from penstock.queue.on_log import LogQueues
+from penstock.queue.on_log.queues import LogQueues
 from penstock.queue.port import QueuesPort
 
 VARIABLE = "PENSTOCK_QUEUES"

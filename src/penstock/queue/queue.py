@@ -9,15 +9,15 @@ from types import TracebackType
 from typing import Unpack
 
 from penstock.errors import AlreadyThere, BadInput, NotFound
-from penstock.queue.aio import AsyncConsumer, AsyncHandler, in_loop, run
-from penstock.queue.consumer import QueueConsumer, consumer_of
-from penstock.queue.letter import Letter
+from penstock.queue.client.aio import AsyncConsumer, AsyncHandler, in_loop, run
+from penstock.queue.client.consumer import QueueConsumer, consumer_of
+from penstock.queue.client.worker import Handler, Worked, Worker
+from penstock.queue.message import Letter
 from penstock.queue.moving import Edit, Moved, Plan, Where, carry_out, preview
 from penstock.queue.open import Closing, open_queues
+from penstock.queue.options import Body, MessageWishes, QueueWishes, Time, WorkWishes, message_of, seconds, spec_of
 from penstock.queue.port import Message, QueuePort, QueueSpec, QueuesPort, QueueState
 from penstock.queue.sending import batches
-from penstock.queue.wishes import Body, MessageWishes, QueueWishes, Time, WorkWishes, message_of, seconds, spec_of
-from penstock.queue.worker import Handler, Worked, Worker
 
 WAIT = "10 seconds"  # for room, where a queue pushes back
 

@@ -14,9 +14,9 @@ from penstock.core.change import WATERMARK as W
 from penstock.core.schema import TIMESTAMP
 from penstock.core.time import NEVER
 from penstock.errors import Fenced, Mismatch, Passing, PenstockError, SequenceGap, SinkError, SinkUnavailable
-from penstock.log.partitioning import partitions_by_key
+from penstock.log.intake.partitioning import partitions_by_key
+from penstock.log.intake.text import key_bytes
 from penstock.log.port import EVENT_TIME, KEY, OPS, ORIGIN, WATERMARK, Log, Part, Sender, Together, Topic
-from penstock.log.text import key_bytes
 from penstock.sinks.net import net_changes
 from penstock.sinks.port import Delivery, Marker, SinkSpec
 from penstock.sinks.staged import in_order, nothing, staged_rows, whole

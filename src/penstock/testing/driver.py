@@ -23,21 +23,21 @@ from penstock.core.position import Position
 from penstock.core.python_rows import python_rows
 from penstock.core.schema import Schema
 from penstock.core.time import FOREVER, duration, instant, micros, moment
-from penstock.engine.assemble import letter_topic, targets
-from penstock.engine.decision import Decisions
-from penstock.engine.driver import Driver, Means, Report
 from penstock.engine.flows.reopening import reopen
-from penstock.engine.lookups import forget
-from penstock.engine.loop import ends
-from penstock.engine.opening import Cut, Wish
+from penstock.engine.lookup.rows import forget
+from penstock.engine.run.decision import Decisions
+from penstock.engine.run.driver import Driver, Means, Report
+from penstock.engine.run.loop import ends
+from penstock.engine.run.open import Cut, Wish
+from penstock.engine.run.outputs import letter_topic, targets
 from penstock.errors import NotFound, PenstockError
 from penstock.flow.graph import FlowGraph
 from penstock.flow.resolve import resolve
-from penstock.log.deletes import DELETE
+from penstock.log.intake.deletes import DELETE
+from penstock.log.intake.stored_rows import deletes_of
 from penstock.log.memory import MemoryLog
 from penstock.log.port import OPS, Topic, TopicSpec
 from penstock.log.producer import Producer
-from penstock.log.rows import deletes_of
 from penstock.plan import MapArrow, Plan, Source, Step
 from penstock.storage.local import LocalStorage
 from penstock.testing.rowwise import checked
@@ -243,7 +243,7 @@ class FlowTest:
 
     def state(self, step: str) -> pa.Table | None:
         """What a keyed step has not yet answered (open windows)."""
-        from penstock.engine.inspect import open_rows_of
+        from penstock.engine.diagnose.inspect import open_rows_of
 
         self._step(step)
         return open_rows_of(self.driver.program, self.driver.means.storage, self.driver.last, step)
@@ -343,18 +343,18 @@ class _LazySpark:
     @property
     def session(self) -> Any:
         if self._session is None:
-            from penstock.engine.session import start_session
+            from penstock.engine.spark.session import start_session
 
             self._session = start_session("penstock-test")
         return self._session
 
     def type_of(self, sql: str, schema: Any) -> Any:
-        from penstock.engine.analyze import SparkAnalyzer
+        from penstock.engine.spark.analyze import SparkAnalyzer
 
         return SparkAnalyzer(self.session).type_of(sql, schema)
 
     def sql(self, job: Any, result: Any) -> Any:
-        from penstock.engine.sql import SqlSteps
+        from penstock.engine.execute.sql import SqlSteps
 
         if self._steps is None:
             self._steps = SqlSteps(self.session)

@@ -9,9 +9,9 @@ import pytest
 
 if TYPE_CHECKING:
     from penstock.testing.driver import FlowTest
-    from penstock.testing.kafka_broker import KafkaBroker
-    from penstock.testing.rabbitmq_server import RabbitServer
-    from penstock.testing.spark_cluster import SparkCluster
+    from penstock.testing.servers.kafka_broker import KafkaBroker
+    from penstock.testing.servers.rabbitmq_server import RabbitServer
+    from penstock.testing.servers.spark_cluster import SparkCluster
 
 
 @pytest.fixture
@@ -37,8 +37,8 @@ def missing(reason: str) -> None:
 @pytest.fixture(scope="session")
 def kafka_broker(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[KafkaBroker]":
     """A real Kafka broker, started once for all tests of this process; tests keep apart by the names of their topics."""
-    from penstock.testing.jars import NotToBeHad
-    from penstock.testing.kafka_broker import KafkaBroker
+    from penstock.testing.servers.jars import NotToBeHad
+    from penstock.testing.servers.kafka_broker import KafkaBroker
 
     broker = KafkaBroker(tmp_path_factory.mktemp("kafka"))
     try:
@@ -53,8 +53,8 @@ def kafka_broker(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[KafkaBro
 def rabbitmq_server(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[RabbitServer]":
     """A real RabbitMQ, started once for all tests of this process; tests keep apart by a prefix of names. Who stops it starts it
     again."""
-    from penstock.testing.jars import NotToBeHad
-    from penstock.testing.rabbitmq_server import RabbitServer
+    from penstock.testing.servers.jars import NotToBeHad
+    from penstock.testing.servers.rabbitmq_server import RabbitServer
 
     server = RabbitServer(tmp_path_factory.mktemp("rabbitmq"))
     try:
@@ -69,8 +69,8 @@ def rabbitmq_server(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[Rabbi
 def spark_cluster(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkCluster]":
     """A real Spark cluster of two workers whose own Python has nothing installed, started once for all tests of this process. Who
     kills a worker calls `mend()`."""
-    from penstock.testing.jars import NotToBeHad
-    from penstock.testing.spark_cluster import SparkCluster, bare_python
+    from penstock.testing.servers.jars import NotToBeHad
+    from penstock.testing.servers.spark_cluster import SparkCluster, bare_python
 
     place = tmp_path_factory.mktemp("cluster")
     cluster = SparkCluster(place, python=bare_python(place))

@@ -17,7 +17,7 @@ from penstock.core.python_rows import python_rows
 from penstock.core.schema import TIMESTAMP
 from penstock.core.time import NEVER, duration, instant, micros, text
 from penstock.errors import BadInput, DamagedView, NotFound, NotYet
-from penstock.log.conversion import Misfit, converter, misfit_text
+from penstock.log.intake.conversion import Misfit, converter, misfit_text
 from penstock.sinks import view_file
 from penstock.sinks.sqlite_values import Value, from_stored, to_sqlite
 from penstock.sinks.view_checks import Sum, Sums

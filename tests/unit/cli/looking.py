@@ -5,9 +5,9 @@ from pathlib import Path
 
 from faults.engine_shop import SparkFree
 from penstock import Producer, Schema, TopicSpec
-from penstock.cli.load import load_flows
+from penstock.cli.flow.load import load_flows
 from penstock.core.time import instant
-from penstock.engine import loop
+from penstock.engine.run import loop
 from penstock.log.open import open_log
 
 FLOW = """

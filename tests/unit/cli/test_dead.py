@@ -8,11 +8,11 @@ import pytest
 
 from faults.engine_shop import SparkFree
 from penstock import Producer, Schema, TopicSpec
-from penstock.cli.load import load_flows
-from penstock.engine import loop
-from penstock.engine.dead import DeadLetter, dead_letters_of
-from penstock.engine.inspect import decisions_of
-from penstock.engine.redriving import Redriving
+from penstock.cli.flow.load import load_flows
+from penstock.engine.diagnose.inspect import decisions_of
+from penstock.engine.flows.dead import DeadLetter, dead_letters_of
+from penstock.engine.flows.redriving import Redriving
+from penstock.engine.run import loop
 from penstock.errors import StorageError
 from penstock.log.open import open_log
 from penstock.log.port import HEADERS

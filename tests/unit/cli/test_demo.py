@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from penstock.cli.demo_cues import CUES, kill_at
-from penstock.cli.demo_engine import Engine
-from penstock.cli.demo_screen import Lines, Screen
-from penstock.cli.demo_watch import Sight, Window
 from penstock.cli.main import run
+from penstock.demo.cues import CUES, kill_at
+from penstock.demo.engine import Engine
+from penstock.demo.screen import Lines, Screen
+from penstock.demo.watch import Sight, Window
 from penstock.errors import EngineError
 
 DEADLINE = 60.0

@@ -12,18 +12,18 @@ from pathlib import Path
 import orjson
 import pytest
 
-from penstock.cli import demo_engine
-from penstock.cli.demo_books import Books, Entry, close_books
-from penstock.cli.demo_shop import Customers
-from penstock.cli.demo_story import Outcome
-from penstock.cli.demo_topics import make_topics
-from penstock.cli.demo_verdict import as_json, print_verdict
-from penstock.cli.demo_watch import Watch
-from penstock.cli.load import load_flows
+from penstock.cli.flow.load import load_flows
 from penstock.core.time import FOREVER
-from penstock.engine.assemble import targets
-from penstock.engine.driver import Driver, Means
-from penstock.engine.loop import drain
+from penstock.demo import engine as demo_engine
+from penstock.demo.books import Books, Entry, close_books
+from penstock.demo.shop import Customers
+from penstock.demo.story import Outcome
+from penstock.demo.topics import make_topics
+from penstock.demo.verdict import as_json, print_verdict
+from penstock.demo.watch import Watch
+from penstock.engine.run.driver import Driver, Means
+from penstock.engine.run.loop import drain
+from penstock.engine.run.outputs import targets
 from penstock.flow.analyzer import NoAnalyzer
 from penstock.flow.resolve import resolve
 from penstock.flow.topics import TopicFacts

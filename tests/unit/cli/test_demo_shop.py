@@ -4,7 +4,7 @@ from datetime import datetime, timedelta
 
 import orjson
 
-from penstock.cli.demo_shop import DISORDER, LATE_BY, OPENING, PAID_WITHIN, Customers
+from penstock.demo.shop import DISORDER, LATE_BY, OPENING, PAID_WITHIN, Customers
 
 RATE = 100.0
 

@@ -7,7 +7,7 @@ import pytest
 
 from penstock.cli.main import run
 from penstock.core.schema import Schema
-from penstock.log.file import FileLog
+from penstock.log.file.log import FileLog
 from penstock.log.port import TopicSpec
 from penstock.storage.local import LocalStorage
 

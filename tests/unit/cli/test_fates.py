@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from penstock.cli.main import run
-from penstock.engine.inspect import decisions_of
+from penstock.engine.diagnose.inspect import decisions_of
 from unit.cli.looking import fill, flow_file, run_flow
 
 

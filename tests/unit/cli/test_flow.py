@@ -8,8 +8,8 @@ import orjson
 import pytest
 
 from penstock import Flow, Tumbling, agg
-from penstock.engine.driver import taken
-from penstock.engine.inspect import decisions_of
+from penstock.engine.diagnose.inspect import decisions_of
+from penstock.engine.run.driver import taken
 from unit.cli.calling import calls_of
 from unit.engine.homes import ORDERS, Home
 from unit.engine.test_flow_removing import ROWS, Crash, crash_at, remove, shop

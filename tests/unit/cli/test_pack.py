@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from penstock.cli.main import run
-from penstock.engine.pack import read_manifest
+from penstock.engine.spark.pack import read_manifest
 
 
 def test_pack_writes_a_zip_and_says_where(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.cli.show import _fit
+from penstock.cli.flow.show import _fit
 
 LINE = "shop · epoch 1010 · 187,204 rows in 0.25 s (748,816 rows/s) · watermark 2024-01-15 10:02:10, held back by orders/0"
 

@@ -13,11 +13,12 @@ import pytest
 
 from faults.engine_shop import EPOCH_ROWS, Input, Order, SparkFree, check, drain, fill, last_decision, make_input, shop
 from penstock.cli.main import run
-from penstock.engine import loop, state
-from penstock.engine.driver import taken
-from penstock.engine.inspect import decisions_of
-from penstock.engine.rebucketing import rebucket_flow
-from penstock.engine.state import read_run
+from penstock.engine.diagnose.inspect import decisions_of
+from penstock.engine.run import loop
+from penstock.engine.run.driver import taken
+from penstock.engine.state import runs as state
+from penstock.engine.state.rebucket import rebucket_flow
+from penstock.engine.state.runs import read_run
 from penstock.storage.local import LocalStorage
 
 
@@ -128,7 +129,7 @@ def test_one_key_opens_its_bucket_alone(
     home: Path, given: Input, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened: list[int] = []
-    monkeypatch.setattr("penstock.engine.state_report.read_run", lambda s, ref: (opened.append(ref.bucket), read_run(s, ref))[1])
+    monkeypatch.setattr("penstock.engine.state.report.read_run", lambda s, ref: (opened.append(ref.bucket), read_run(s, ref))[1])
     rows = {o.order_id: o for part in given.orders for o in part if isinstance(o, Order)}
     for row in kept(home, "settled", "left")[::9]:
         opened.clear()

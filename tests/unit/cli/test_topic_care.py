@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from penstock.cli.main import run
-from penstock.cli.topic_care import size_of
+from penstock.cli.topic.care import size_of
 from penstock.errors import BadInput
 from penstock.log.groups.port import Source
 from penstock.log.open import open_log

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.cli.topic_lines import Batching, Splitter, lines_from_socket, lines_of
-from penstock.cli.topic_produce import listening_socket
+from penstock.cli.topic.lines import Batching, Splitter, lines_from_socket, lines_of
+from penstock.cli.topic.produce import listening_socket
 from penstock.errors import BadInput, NotFound
 from penstock.log.consumer import records
 from penstock.log.open import open_log

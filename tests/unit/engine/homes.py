@@ -7,14 +7,14 @@ from typing import Any
 
 from penstock import Flow
 from penstock.core.schema import Schema
-from penstock.engine import loop
-from penstock.engine.assemble import targets
-from penstock.engine.driver import Driver, Means
-from penstock.engine.epoch import Fail, nothing
-from penstock.engine.positions import Positions
+from penstock.engine.run import loop
+from penstock.engine.run.driver import Driver, Means
+from penstock.engine.run.epoch import Fail, nothing
+from penstock.engine.run.outputs import targets
+from penstock.engine.run.positions import Positions
 from penstock.flow.resolve import resolve
 from penstock.flow.topics import TopicFacts
-from penstock.log.file import FileLog
+from penstock.log.file.log import FileLog
 from penstock.log.port import TopicSpec
 from penstock.log.producer import Producer
 from penstock.storage.local import LocalStorage

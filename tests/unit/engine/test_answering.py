@@ -7,11 +7,11 @@ import pytest
 
 from penstock import Flow, FlowTest, agg
 from penstock.core.time import FOREVER, NEVER, instant, micros
-from penstock.engine.following import marks_of
-from penstock.engine.opening import Wish
-from penstock.engine.placement import Job, Packed
-from penstock.engine.program import lower
-from penstock.engine.progress import balance
+from penstock.engine.diagnose.trace import marks_of
+from penstock.engine.execute.placement import Job, Packed
+from penstock.engine.execute.program import lower
+from penstock.engine.run.open import Wish
+from penstock.engine.run.progress import balance
 from penstock.flow.analyzer import NoAnalyzer
 from penstock.flow.resolve import resolve
 

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from penstock.engine import archive
-from penstock.engine.archive import archive_path, build, cache_directory
-from penstock.engine.java import Java
+from penstock.engine.spark import archive
+from penstock.engine.spark.archive import archive_path, build, cache_directory
+from penstock.engine.spark.java import Java
 from penstock.errors import EngineError
 
 JAVA = Java(Path("/jdk/bin/java"), 17, "17.0.9+9")

@@ -12,9 +12,9 @@ import pytest
 
 from faults.engine_shop import SparkFree
 from penstock import Flow, FlowTest, Producer, Schema, TopicSpec, Tumbling, View, agg
-from penstock.engine import loop
-from penstock.engine.driver import Driver
-from penstock.engine.opening import Wish
+from penstock.engine.run import loop
+from penstock.engine.run.driver import Driver
+from penstock.engine.run.open import Wish
 from penstock.errors import BadFlow
 
 READINGS = "device string, value long, happened timestamp, sent timestamp, received timestamp"

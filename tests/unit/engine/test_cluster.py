@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.engine.cluster import answering, on_this_machine, protection, with_secret
-from penstock.engine.settings import environment_for, for_command_line, settings
+from penstock.engine.spark.cluster import answering, on_this_machine, protection, with_secret
+from penstock.engine.spark.settings import environment_for, for_command_line, settings
 from penstock.errors import BadInput, EngineError
 
 SAFE = {"spark.authenticate": "true", "spark.network.crypto.enabled": "true"}

@@ -8,9 +8,9 @@ from faults.cleaning_script import Script
 from penstock.core.change import WATERMARK as W
 from penstock.core.schema import Schema
 from penstock.core.time import NEVER
-from penstock.engine.reading import ADDRESS, Range, read
-from penstock.engine.source import SourceSpec
-from penstock.log.topic import FileTopic
+from penstock.engine.source.read import ADDRESS, Range, read
+from penstock.engine.source.spec import SourceSpec
+from penstock.log.file.topic import FileTopic
 from penstock.storage.memory import MemoryStorage
 
 SOURCE = SourceSpec("s", "t", Schema.of("id long, at timestamp"), ("id",), "at", 5_000_000, 0, False, False, True, 86_400_000_000)

@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 
 from penstock import Producer, Schema, TopicSpec
-from penstock.engine.datasource_rows import Shape, default_schema
+from penstock.engine.datasource.rows import Shape, default_schema
 from penstock.errors import BadRow
 from penstock.log.memory import MemoryLog
 from penstock.log.port import Topic

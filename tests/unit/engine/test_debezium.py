@@ -14,10 +14,10 @@ from penstock import Flow, FlowTest, Producer, Schema
 from penstock.core.change import POSITION, TIME
 from penstock.core.position import position_text
 from penstock.core.time import NEVER, moment
-from penstock.engine.debezium import Envelopes, Unfit
-from penstock.engine.program import lower
-from penstock.engine.reading import Range, read
-from penstock.engine.source import topic_of
+from penstock.engine.execute.program import lower
+from penstock.engine.source.debezium import Envelopes, Unfit
+from penstock.engine.source.read import Range, read
+from penstock.engine.source.spec import topic_of
 from penstock.flow.analyzer import NoAnalyzer
 from penstock.flow.resolve import resolve
 

@@ -7,9 +7,9 @@ from itertools import pairwise
 import pytest
 
 from penstock.core.time import NEVER
-from penstock.engine.decision import Decision, Decisions, PartitionState, RunRef, SourceState, StagedRef
-from penstock.engine.delivery import LIMIT, Deliverer, Sweeper, Target, delivery
-from penstock.engine.state import CARRIED
+from penstock.engine.run.decision import Decision, Decisions, PartitionState, RunRef, SourceState, StagedRef
+from penstock.engine.run.deliver import LIMIT, Deliverer, Sweeper, Target, delivery
+from penstock.engine.state.runs import CARRIED
 from penstock.errors import Mismatch, SinkError
 from penstock.sinks.port import Delivery
 from penstock.storage.memory import MemoryStorage

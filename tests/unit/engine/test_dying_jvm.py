@@ -25,7 +25,7 @@ sys.exit(134)
 """
 STARTS = """
 from penstock.cli.main import report
-from penstock.engine.session import start_context
+from penstock.engine.spark.session import start_context
 try:
     start_context("dying", on_progress=print)
 except Exception as error:

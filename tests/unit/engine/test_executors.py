@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from penstock.engine.executors import Found, _cannot, _task, differences, problems, settings_of
-from penstock.engine.pack import CODE, ENVIRONMENT, Manifest, own_digest, python_version
-from penstock.engine.packing import Entry, write_tar
+from penstock.engine.spark.executors import Found, _cannot, _task, differences, problems, settings_of
+from penstock.engine.spark.pack import CODE, ENVIRONMENT, Manifest, own_digest, python_version
+from penstock.engine.spark.packing import Entry, write_tar
 from penstock.errors import EngineError
 
 

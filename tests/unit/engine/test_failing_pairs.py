@@ -9,9 +9,9 @@ import pytest
 from laws.evaluated import InPython
 from laws.test_failing_pairs import CONDITION, shares
 from penstock import Flow, FlowTest, agg
-from penstock.engine.describe import decode, describe
-from penstock.engine.program import lower
-from penstock.engine.progress import balance
+from penstock.engine.diagnose.describe import decode, describe
+from penstock.engine.execute.program import lower
+from penstock.engine.run.progress import balance
 from penstock.errors import FailedRow
 from penstock.flow.analyzer import NoAnalyzer
 from penstock.flow.explain import as_text

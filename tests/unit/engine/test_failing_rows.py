@@ -9,8 +9,8 @@ import pyarrow.compute as pc
 import pytest
 
 from penstock import Flow, FlowTest, Sliding, Tumbling, agg
-from penstock.engine.program import late_schema
-from penstock.engine.progress import Tally, balance
+from penstock.engine.execute.program import late_schema
+from penstock.engine.run.progress import Tally, balance
 from penstock.errors import BadFlow, FailedRow
 from penstock.flow.explain import as_text
 from penstock.log.port import TopicSpec

@@ -3,7 +3,7 @@
 import pytest
 from py4j.protocol import Py4JError
 
-from penstock.engine.failures import may_be_a_row, reason, translated
+from penstock.engine.spark.failures import may_be_a_row, reason, translated
 from penstock.errors import SparkFailed
 
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from penstock import Flow, Tumbling, agg
-from penstock.engine.driver import taken
+from penstock.engine.diagnose.inspect import decisions_of
 from penstock.engine.flows.removing import What, carry_out, plan
-from penstock.engine.inspect import decisions_of
+from penstock.engine.run.driver import taken
 from penstock.errors import Held, InUse, Mismatch
 from penstock.log.groups.port import Source
 from penstock.views.directory import list_views

@@ -10,7 +10,7 @@ import pytest
 from faults.engine_shop import SparkFree
 from golden import home_flows
 from golden.make_home import go, told
-from penstock.engine import loop
+from penstock.engine.run import loop
 from penstock.log.open import open_log
 
 GOLDEN = sorted((Path(__file__).parents[2] / "golden").glob("home-*.tar.xz"))

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.engine.java import find_java
+from penstock.engine.spark.java import find_java
 from penstock.errors import NoJava
 
 

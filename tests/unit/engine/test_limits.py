@@ -7,7 +7,7 @@ PROGRAM = """
 import resource, sys
 soft, hard = map(int, sys.argv[1:])
 resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-from penstock.engine.limits import check_open_files
+from penstock.engine.spark.limits import check_open_files
 check_open_files()
 print(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
 """

@@ -8,7 +8,7 @@ from pathlib import Path
 import cloudpickle
 import pytest
 
-from penstock.cli.load import load_file, load_flows
+from penstock.cli.flow.load import load_file, load_flows
 from penstock.errors import BadFlow, NotFound, PenstockError
 
 FLOW = 'from penstock import Flow\n{name} = Flow("{name}")\n{name}.stream("orders", "a long").view("v-{name}")\n'

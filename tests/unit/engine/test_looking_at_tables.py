@@ -6,11 +6,11 @@ import pytest
 
 from penstock import Flow, FlowTest, Tumbling, agg
 from penstock.core.position import Position
-from penstock.engine.following import marks_of
-from penstock.engine.timeline import Stretch, source_of, timeline
-from penstock.engine.whatif import what_if
-from penstock.engine.whereabouts import find
-from penstock.engine.why import Followed
+from penstock.engine.diagnose.locate import find
+from penstock.engine.diagnose.timeline import Stretch, source_of, timeline
+from penstock.engine.diagnose.trace import marks_of
+from penstock.engine.diagnose.whatif import what_if
+from penstock.engine.diagnose.why import Followed
 from penstock.errors import BadInput
 
 Start = Callable[..., FlowTest]

@@ -9,7 +9,7 @@ import pytest
 
 from penstock import database
 from penstock.core.schema import Schema
-from penstock.engine.asking import DatabaseTable
+from penstock.engine.lookup.ask import DatabaseTable
 from penstock.errors import BadFlow, Unanswered
 from penstock.flow.lookups import asking
 from penstock.plan import Lookup

@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 
 from penstock import Flow, Tumbling, agg
-from penstock.engine import loop, program, waiting
-from penstock.engine.placement import InProcess, Job, read_units, run_buckets
-from penstock.engine.progress import Tally, balance
-from penstock.engine.work import Result, split
+from penstock.engine.execute import program
+from penstock.engine.execute.placement import InProcess, Job, read_units, run_buckets
+from penstock.engine.execute.task import Result, split
+from penstock.engine.run import loop, waiting
+from penstock.engine.run.progress import Tally, balance
 from penstock.errors import Unanswered
 from unit.engine.test_lookups import Service
 

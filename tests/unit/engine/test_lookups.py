@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from penstock.core.change import POSITION, TIME, WATERMARK
 from penstock.core.schema import Schema
-from penstock.engine.lookups import Desk, desk_of, look_up
+from penstock.engine.lookup.rows import Desk, desk_of, look_up
 from penstock.errors import BadFlow, Unanswered
 from penstock.flow.lookups import asking
 from penstock.plan import Lookup, Origin, Step

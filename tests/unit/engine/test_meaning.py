@@ -2,8 +2,8 @@
 
 import pytest
 
-from penstock.engine.meaning import PINNED, refuse_other_meaning
-from penstock.engine.session import start_context, start_session
+from penstock.engine.spark.pinned import PINNED, refuse_other_meaning
+from penstock.engine.spark.session import start_context, start_session
 from penstock.errors import EngineError
 
 

@@ -9,9 +9,9 @@ import pytest
 from penstock import Flow, Tumbling, agg
 from penstock.core.schema import Schema
 from penstock.core.time import FOREVER, NEVER, FixedClock
-from penstock.engine.decision import Decision, EngineMark, PartitionState, RunRef
-from penstock.engine.opening import TICK, Opened, Wish, learned, open_epoch, spread
-from penstock.engine.program import Program, lower
+from penstock.engine.execute.program import Program, lower
+from penstock.engine.run.decision import Decision, EngineMark, PartitionState, RunRef
+from penstock.engine.run.open import TICK, Opened, Wish, learned, open_epoch, spread
 from penstock.errors import Mismatch, OffsetGone
 from penstock.flow.analyzer import NoAnalyzer
 from penstock.flow.resolve import resolve

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from penstock.engine import pack
-from penstock.engine.pack import CODE, MANIFEST, default_name, pack_code, read_manifest
-from penstock.engine.packing import Entry, files_below, ordered, write_tar
+from penstock.engine.spark import pack
+from penstock.engine.spark.pack import CODE, MANIFEST, default_name, pack_code, read_manifest
+from penstock.engine.spark.packing import Entry, files_below, ordered, write_tar
 from penstock.errors import BadInput, EngineError, NotFound
 
 

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from penstock import Flow
-from penstock.engine.decision import Decision
-from penstock.engine.positions import Positions
-from penstock.engine.progress import balance
+from penstock.engine.run.decision import Decision
+from penstock.engine.run.positions import Positions
+from penstock.engine.run.progress import balance
 from penstock.errors import OffsetGone, StorageError
 from penstock.log.port import End
 

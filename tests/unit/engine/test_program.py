@@ -7,10 +7,10 @@ import pytest
 
 from penstock import Flow, Schema, TopicSpec, Tumbling, agg
 from penstock.core.time import NEVER
-from penstock.engine import placement
-from penstock.engine.driver import Driver, Means
-from penstock.engine.opening import Wish
-from penstock.engine.program import Place, Program, Reader, lower
+from penstock.engine.execute import placement
+from penstock.engine.execute.program import Place, Program, Reader, lower
+from penstock.engine.run.driver import Driver, Means
+from penstock.engine.run.open import Wish
 from penstock.errors import BadFlow
 from penstock.flow.resolve import resolve
 from penstock.flow.stream import Stream

@@ -7,8 +7,8 @@ import pytest
 
 from penstock import Calendar, Flow, FlowTest, Hopping, Producer, Schema, Session, TopicSpec, Tumbling, agg
 from penstock.core.time import FOREVER, NEVER
-from penstock.engine.disorder import disorder, suggest
-from penstock.engine.progress import Tally, balance, clock_text
+from penstock.engine.diagnose.disorder import disorder, suggest
+from penstock.engine.run.progress import Tally, balance, clock_text
 from penstock.log.memory import MemoryLog
 
 Start = Callable[..., FlowTest]

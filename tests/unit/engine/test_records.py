@@ -1,9 +1,9 @@
 """What stays of an epoch after its decision is swept."""
 
 from penstock import Flow, Tumbling, agg
-from penstock.engine.decision import Decision, EngineMark
-from penstock.engine.delivery import KEEP
-from penstock.engine.records import keep_marks, kept_marks, records, telling
+from penstock.engine.run.decision import Decision, EngineMark
+from penstock.engine.run.deliver import KEEP
+from penstock.engine.run.history import keep_marks, kept_marks, records, telling
 from penstock.storage.memory import MemoryStorage
 
 

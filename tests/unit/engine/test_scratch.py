@@ -5,8 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-MAKES = "from penstock.engine.scratch import scratch; print(scratch(), flush=True)"
-LATER = "import penstock.engine.scratch as s; s._YOUNG = -1.0; "
+MAKES = "from penstock.engine.spark.scratch import scratch; print(scratch(), flush=True)"
+LATER = "import penstock.engine.spark.scratch as s; s._YOUNG = -1.0; "
 
 
 def made_by(tmp_path: Path, script: str) -> Path:

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from penstock import Flow, Schema
-from penstock.engine.service import Order, serve
+from penstock.engine.run.service import Order, serve
 from penstock.errors import BadInput
-from penstock.log.file import FileLog
+from penstock.log.file.log import FileLog
 from penstock.log.port import TopicSpec
 from penstock.storage.local import LocalStorage
 

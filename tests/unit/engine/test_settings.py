@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.engine.settings import environment_for, for_command_line, local_master, settings
+from penstock.engine.spark.settings import environment_for, for_command_line, local_master, settings
 
 SECRET = {"spark.authenticate.secret": "canary"}
 SHORT, LONG = Path("/tmp/penstock-x"), Path("/tmp") / ("x" * 80)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from penstock import Producer, Schema, TopicSpec, open_log
-from penstock.engine.signals import TERMINATED, ended_by_signals, stopped_by_signals
+from penstock.engine.run.signals import TERMINATED, ended_by_signals, stopped_by_signals
 from waiting import until
 
 FLOW = """

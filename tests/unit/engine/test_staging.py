@@ -3,9 +3,9 @@
 import pyarrow as pa
 import pytest
 
-from penstock.engine import staging
-from penstock.engine.staging import Pile
-from penstock.engine.state import read_arrow
+from penstock.engine.execute import staging
+from penstock.engine.execute.staging import Pile
+from penstock.engine.state.runs import read_arrow
 from penstock.storage.memory import MemoryStorage
 
 

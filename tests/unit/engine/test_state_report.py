@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from penstock import Flow, Tumbling, agg
-from penstock.engine.decision import Decisions
-from penstock.engine.rebucketing import rebucket_flow
-from penstock.engine.state_report import holdings, rows_kept
+from penstock.engine.run.decision import Decisions
+from penstock.engine.state.rebucket import rebucket_flow
+from penstock.engine.state.report import holdings, rows_kept
 from penstock.errors import NotFound
 
 

@@ -12,10 +12,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from penstock import Flow, FlowTest
-from penstock.cli.load import load_flows
+from penstock.cli.flow.load import load_flows
 from penstock.core.time import FIRST
-from penstock.engine.source import topic_of
-from penstock.engine.static import FRAME
+from penstock.engine.source.spec import topic_of
+from penstock.engine.source.static import FRAME
 from penstock.errors import BadInput, BadRow, Mismatch, NotFound
 
 Start = Callable[..., FlowTest]

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from penstock import Flow, Tumbling, agg
-from penstock.engine.driver import Driver
-from penstock.engine.inspect import decisions_of
-from penstock.engine.progress import Tally
-from penstock.engine.service import Order, _go
+from penstock.engine.diagnose.inspect import decisions_of
+from penstock.engine.run.driver import Driver
+from penstock.engine.run.progress import Tally
+from penstock.engine.run.service import Order, _go
 from penstock.errors import Replaced, SinkError, SinkUnavailable
 from penstock.sinks.port import Delivery
 from unit.engine.homes import ORDERS, Home

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from penstock import Flow, Tumbling, agg
-from penstock.engine.describe import decode, describe
+from penstock.engine.diagnose.describe import decode, describe
 from penstock.flow.analyzer import NoAnalyzer
 from penstock.flow.resolve import resolve
 

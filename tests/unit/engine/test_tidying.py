@@ -6,7 +6,7 @@ from datetime import timedelta
 import pyarrow as pa
 
 from penstock.core.time import FixedClock, micros
-from penstock.engine.tidying import tidied
+from penstock.engine.run.tidying import tidied
 from penstock.log.groups.port import Source
 from penstock.log.memory import MemoryLog
 from penstock.log.port import VALUE, TopicSpec

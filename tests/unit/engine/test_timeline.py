@@ -8,10 +8,10 @@ from xml.etree import ElementTree
 import pytest
 
 from penstock import Flow, FlowTest, Tumbling, agg
-from penstock.cli.timeline import as_svg
+from penstock.cli.flow.timeline import as_svg
 from penstock.core.time import FOREVER, NEVER, instant, micros
-from penstock.engine.following import marks_of
-from penstock.engine.timeline import Item, Stretch, Timeline, source_of, timeline
+from penstock.engine.diagnose.timeline import Item, Stretch, Timeline, source_of, timeline
+from penstock.engine.diagnose.trace import marks_of
 from penstock.errors import BadInput, NotFound
 
 Start = Callable[..., FlowTest]

@@ -11,9 +11,9 @@ from penstock import Flow, FlowTest, Producer, Schema, TopicSpec, agg
 from penstock.core.change import APPENDED, OP, POSITION, TIME, WATERMARK, Op
 from penstock.core.position import Position
 from penstock.core.time import NEVER, micros, moment
-from penstock.engine.program import Program, lower
-from penstock.engine.reading import Range, positioned, read
-from penstock.engine.source import topic_of
+from penstock.engine.execute.program import Program, lower
+from penstock.engine.source.read import Range, positioned, read
+from penstock.engine.source.spec import topic_of
 from penstock.errors import BadFlow
 from penstock.flow.analyzer import NoAnalyzer
 from penstock.flow.resolve import resolve

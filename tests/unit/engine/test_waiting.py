@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from penstock import Flow
-from penstock.engine import loop, waiting
-from penstock.engine.waiting import MOST, Told, Waiting
+from penstock.engine.run import loop, waiting
+from penstock.engine.run.waiting import MOST, Told, Waiting
 from penstock.errors import DiskFull, Unreachable
 
 

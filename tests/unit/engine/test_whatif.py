@@ -9,8 +9,8 @@ import pytest
 
 from penstock import Flow, FlowTest, Tumbling, agg
 from penstock.core.time import duration, micros
-from penstock.engine.following import marks_of
-from penstock.engine.whatif import Tried, what_if
+from penstock.engine.diagnose.trace import marks_of
+from penstock.engine.diagnose.whatif import Tried, what_if
 
 Start = Callable[..., FlowTest]
 START = datetime(2024, 1, 15, 10, tzinfo=UTC)

@@ -13,13 +13,13 @@ import pytest
 from faults import engine_shop
 from penstock import Count, Flow, FlowTest, Hopping, Schema, Session, Sliding, Tumbling, agg
 from penstock.core.position import Position
-from penstock.engine.following import programs
-from penstock.engine.inspect import decisions_of
-from penstock.engine.program import lower
-from penstock.engine.progress import balance
-from penstock.engine.whatif import what_if
-from penstock.engine.whereabouts import Event, Story, find, told_by_letters
-from penstock.engine.why import Followed
+from penstock.engine.diagnose.inspect import decisions_of
+from penstock.engine.diagnose.locate import Event, Story, find, told_by_letters
+from penstock.engine.diagnose.trace import programs
+from penstock.engine.diagnose.whatif import what_if
+from penstock.engine.diagnose.why import Followed
+from penstock.engine.execute.program import lower
+from penstock.engine.run.progress import balance
 from penstock.errors import NotFound
 from penstock.flow.resolve import resolve
 

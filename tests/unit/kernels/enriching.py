@@ -14,7 +14,7 @@ from penstock import plan
 from penstock.core.change import APPENDED, OP, POSITION, TIME, WATERMARK, Op
 from penstock.core.position import Position
 from penstock.core.time import FOREVER, NEVER, moment
-from penstock.kernels.enrich import EnrichKernel
+from penstock.kernels.asof.enrich import EnrichKernel
 from penstock.kernels.memory import MemoryRunner
 from penstock.kernels.port import Kernel
 from penstock.kernels.waiting_rows import WaitingRows

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from penstock.core.change import OP, POSITION, TIME, WATERMARK, Op
 from penstock.core.position import source_positions
 from penstock.core.time import FOREVER, NEVER
-from penstock.kernels.families import kernel_of
 from penstock.kernels.memory import MemoryRunner
+from penstock.kernels.registry import kernel_of
 from penstock.plan import Aggregate, Spaced, Window
 
 LONG, DOUBLE, TEXT = pa.int64(), pa.float64(), pa.string()

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.errors import BadRow
-from penstock.kernels.aggregation import Aggregation
-from penstock.kernels.unanswered import FAILED
+from penstock.kernels.aggregates.partials import Aggregation
+from penstock.kernels.aggregates.unanswered import FAILED
 from penstock.plan import Aggregate
 
 LONG, DOUBLE = pa.int64(), pa.float64()

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.core.change import POSITION, TIME
-from penstock.kernels.aggregation import Aggregation
+from penstock.kernels.aggregates.partials import Aggregation
 from penstock.plan import Aggregate
 
 START = "__start"

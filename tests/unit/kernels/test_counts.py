@@ -15,11 +15,11 @@ from penstock.core.hashing import hash64
 from penstock.core.position import window_positions
 from penstock.core.time import FOREVER, NEVER, moment
 from penstock.kernels import keyed
-from penstock.kernels.counts import OPEN, CountKernel
-from penstock.kernels.families import kernel_of
+from penstock.kernels.columns import column
 from penstock.kernels.memory import MemoryRunner
-from penstock.kernels.tables import column
+from penstock.kernels.registry import kernel_of
 from penstock.kernels.waiting_rows import WaitingRows
+from penstock.kernels.windows.counts import OPEN, CountKernel
 from unit.kernels.cutting import (
     AGGREGATES,
     OTHERS,

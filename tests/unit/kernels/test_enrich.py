@@ -18,13 +18,13 @@ from penstock import plan
 from penstock.core.change import APPENDED, HASH, OP, POSITION, TIME, WATERMARK, Op
 from penstock.core.hashing import hash64
 from penstock.core.time import FOREVER, NEVER, moment
-from penstock.kernels import enrich, versions
-from penstock.kernels.answered_rows import ANSWERED
-from penstock.kernels.enrich import EnrichKernel
-from penstock.kernels.families import kernel_of
+from penstock.kernels.asof import enrich, versions
+from penstock.kernels.asof.answered_rows import ANSWERED
+from penstock.kernels.asof.enrich import EnrichKernel
+from penstock.kernels.asof.versions import VERSIONS
 from penstock.kernels.memory import MemoryRunner
 from penstock.kernels.port import State, position_needed
-from penstock.kernels.versions import VERSIONS
+from penstock.kernels.registry import kernel_of
 from penstock.kernels.waiting_rows import WaitingRows
 from unit.kernels.cutting import Outcome, counted, few_hashes
 from unit.kernels.enriching import (

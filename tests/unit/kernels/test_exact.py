@@ -7,7 +7,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.kernels import exact
+from penstock.kernels.aggregates import exact
 
 LONGS = st.integers(-(2**63), 2**63 - 1)
 

@@ -16,12 +16,12 @@ from penstock.core.change import OP, POSITION, TIME, WATERMARK, Op
 from penstock.core.hashing import hash64
 from penstock.core.position import window_positions
 from penstock.core.time import NEVER
-from penstock.kernels import current, grouping_rows, grouping_sums
-from penstock.kernels.families import kernel_of
-from penstock.kernels.grouping_rows import RowsKernel
-from penstock.kernels.grouping_sums import SumsKernel
 from penstock.kernels.memory import MemoryRunner
 from penstock.kernels.port import Kernel
+from penstock.kernels.registry import kernel_of
+from penstock.kernels.tables import current, grouping_rows, grouping_sums
+from penstock.kernels.tables.grouping_rows import RowsKernel
+from penstock.kernels.tables.grouping_sums import SumsKernel
 from penstock.plan import Grouping, TableJoin
 from unit.kernels import cutting
 from unit.kernels.changing import Epoch, Row, Running, Table, epochs, many_epochs, plain

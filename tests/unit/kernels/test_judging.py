@@ -4,7 +4,7 @@ import numpy as np
 
 from penstock.core.time import FOREVER, NEVER
 from penstock.kernels.judging import judge_windows, late_for_instant, watermarks
-from penstock.kernels.layouts import Spaced
+from penstock.kernels.windows.layouts import Spaced
 
 
 def longs(*values: int) -> np.ndarray:

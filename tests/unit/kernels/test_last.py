@@ -11,10 +11,10 @@ from penstock import plan
 from penstock.core.change import OP, POSITION, TIME, WATERMARK, Op
 from penstock.core.hashing import hash64
 from penstock.core.time import FOREVER, NEVER
-from penstock.kernels import last
-from penstock.kernels.families import kernel_of
-from penstock.kernels.last import LastKernel, shown_rows
 from penstock.kernels.memory import MemoryRunner
+from penstock.kernels.registry import kernel_of
+from penstock.kernels.windows import last
+from penstock.kernels.windows.last import LastKernel, shown_rows
 from unit.kernels.cutting import SCHEMA, Log, Outcome, Row, a_log, blocks, counted, few_hashes, in_one_epoch, run_anyhow, table
 
 

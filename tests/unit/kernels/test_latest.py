@@ -10,11 +10,11 @@ import pytest
 from penstock import plan
 from penstock.core.change import HASH, OP, POSITION, TIME, WATERMARK, Op
 from penstock.core.time import NEVER
-from penstock.kernels import latest
-from penstock.kernels.families import kernel_of
-from penstock.kernels.latest import LatestKernel
 from penstock.kernels.memory import MemoryRunner
 from penstock.kernels.port import Prepared
+from penstock.kernels.registry import kernel_of
+from penstock.kernels.tables import latest
+from penstock.kernels.tables.latest import LatestKernel
 from unit.kernels.cutting import SCHEMA, Log, Row, a_log, blocks, counted, few_hashes, in_one_epoch, run_anyhow, table
 from unit.kernels.sending import folded
 

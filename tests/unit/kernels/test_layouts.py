@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.core.time import micros, moment
-from penstock.kernels.layouts import Calendar, Spaced
+from penstock.kernels.windows.layouts import Calendar, Spaced
 
 HOUR = 3_600_000_000
 

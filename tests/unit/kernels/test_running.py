@@ -14,10 +14,10 @@ from penstock.core.change import OP, POSITION, TIME, WATERMARK, Op
 from penstock.core.hashing import hash64
 from penstock.core.position import Position, window_positions
 from penstock.core.time import FOREVER, NEVER
-from penstock.kernels import fragments
-from penstock.kernels.families import kernel_of
 from penstock.kernels.memory import MemoryRunner
-from penstock.kernels.running import KeptKernel, RunningKernel
+from penstock.kernels.registry import kernel_of
+from penstock.kernels.windows import fragments
+from penstock.kernels.windows.running import KeptKernel, RunningKernel
 from unit.kernels.cutting import (
     AGGREGATES,
     SCHEMA,

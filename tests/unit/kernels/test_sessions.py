@@ -14,10 +14,10 @@ from penstock.core.change import OP, POSITION, TIME, WATERMARK, Op
 from penstock.core.hashing import hash64
 from penstock.core.position import Position, window_positions
 from penstock.core.time import FOREVER, NEVER, micros
-from penstock.kernels import corrections, fragments
 from penstock.kernels.memory import MemoryRunner
 from penstock.kernels.port import State, Stepped
-from penstock.kernels.sessions import SessionKernel, build
+from penstock.kernels.windows import corrections, fragments
+from penstock.kernels.windows.sessions import SessionKernel, build
 from unit.kernels.cutting import (
     AGGREGATES,
     SCHEMA,

@@ -16,12 +16,13 @@ from penstock import plan
 from penstock.core.change import HASH, POSITION, TIME, WATERMARK
 from penstock.core.hashing import hash64
 from penstock.core.time import FOREVER, NEVER, moment
-from penstock.kernels import keyed, members, ranges
-from penstock.kernels.families import kernel_of
+from penstock.kernels import keyed
+from penstock.kernels.aggregates import members, ranges
 from penstock.kernels.memory import MemoryRunner
 from penstock.kernels.port import State
-from penstock.kernels.sliding import MEMORY, SlidingKernel
+from penstock.kernels.registry import kernel_of
 from penstock.kernels.waiting_rows import WaitingRows
+from penstock.kernels.windows.sliding import MEMORY, SlidingKernel
 from unit.kernels.cutting import (
     AGGREGATES,
     OTHERS,

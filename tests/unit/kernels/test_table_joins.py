@@ -14,10 +14,11 @@ from laws.reference.tables import joined
 from penstock.core.change import OP, POSITION, TIME, WATERMARK, Op
 from penstock.core.hashing import hash64
 from penstock.core.time import NEVER
-from penstock.kernels import current, table_join_sides
-from penstock.kernels.families import kernel_of
 from penstock.kernels.memory import MemoryRunner
 from penstock.kernels.port import Kernel
+from penstock.kernels.registry import kernel_of
+from penstock.kernels.tables import current
+from penstock.kernels.tables import join_sides as table_join_sides
 from penstock.plan import TableJoin
 from unit.kernels.changing import Epoch, Row, Running, Table, epochs, many_epochs, plain, told
 from unit.kernels.cutting import few_hashes

@@ -8,8 +8,8 @@ import pyarrow as pa
 
 from penstock.core.change import HASH, TIME
 from penstock.core.time import FOREVER, NEVER
+from penstock.kernels.columns import sorted_by_hash
 from penstock.kernels.port import Changes, State
-from penstock.kernels.tables import sorted_by_hash
 from penstock.kernels.waiting_rows import WaitingRows
 
 YEAR = 365 * 86_400_000_000

@@ -10,11 +10,11 @@ import pytest
 
 from penstock.core.change import HASH, POSITION, TIME, WATERMARK
 from penstock.core.time import FOREVER, NEVER
-from penstock.kernels.layouts import Spaced
 from penstock.kernels.memory import MemoryRunner
-from penstock.kernels.panes import PaneKernel
 from penstock.kernels.port import State
-from penstock.kernels.windows import WindowKernel
+from penstock.kernels.windows.final import WindowKernel
+from penstock.kernels.windows.layouts import Spaced
+from penstock.kernels.windows.panes import PaneKernel
 from penstock.plan import Aggregate as Agg
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")

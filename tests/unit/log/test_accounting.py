@@ -10,9 +10,9 @@ import pytest
 from laws.blind import BlindLog
 from penstock import Flow
 from penstock.core.time import FixedClock
-from penstock.engine.assemble import targets
-from penstock.engine.driver import Driver, Means
-from penstock.engine.opening import Wish
+from penstock.engine.run.driver import Driver, Means
+from penstock.engine.run.open import Wish
+from penstock.engine.run.outputs import targets
 from penstock.errors import Unreachable
 from penstock.flow.analyzer import NoAnalyzer
 from penstock.flow.resolve import resolve

@@ -9,7 +9,7 @@ import pytest
 from penstock import Behind, GroupConsumer, Producer
 from penstock.errors import BadInput, Full
 from penstock.log.consumer import records
-from penstock.log.file import FileLog
+from penstock.log.file.log import FileLog
 from penstock.log.groups.port import Source
 from penstock.log.memory import MemoryLog
 from penstock.log.port import Log, Topic, TopicSpec
@@ -103,7 +103,7 @@ def test_the_offsets_are_looked_at_a_few_times_a_second_only(log: Log, views: To
     producer = Producer(views, batch_rows=1, behind=behind(log, 1_000))
     looks: list[int] = []
     now = [1000.0]
-    monkeypatch.setattr("penstock.log.behind.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("penstock.log.backpressure.time.monotonic", lambda: now[0])
     monkeypatch.setattr(producer._gate, "_lag_now", lambda: looks.append(1) or 0)
     for _ in range(100):
         producer.send(b"x")

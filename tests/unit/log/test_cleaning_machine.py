@@ -11,9 +11,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from faults.cleaning_model import DAY, NOW, SCHEMA, SECOND, Model, Row
 from penstock.core.time import NEVER, FixedClock
 from penstock.errors import OffsetGone
-from penstock.log.file import FileLog
+from penstock.log.file.log import FileLog
+from penstock.log.file.topic import FileTopic
 from penstock.log.port import Sender, TopicSpec
-from penstock.log.topic import FileTopic
 from penstock.storage.faulty import FaultyStorage
 
 PLAIN = TopicSpec("t", schema=SCHEMA, time="at", key="id")

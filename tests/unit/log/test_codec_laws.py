@@ -10,9 +10,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from penstock.core.schema import Schema
-from penstock.log.codec import decode_json, encode_json, to_batch
-from penstock.log.columns import Reasons, column_by_value, plain_column
-from penstock.log.text import json_values
+from penstock.log.intake.codec import decode_json, encode_json, to_batch
+from penstock.log.intake.columns import Reasons, column_by_value, plain_column
+from penstock.log.intake.text import json_values
 
 TYPES = [
     "boolean",

@@ -13,10 +13,10 @@ from penstock.core.hashing import hash64
 from penstock.core.time import NEVER, FixedClock
 from penstock.log.cleaning import compaction
 from penstock.log.cleaning.compaction import latest
-from penstock.log.file import FileLog
+from penstock.log.file.log import FileLog
+from penstock.log.file.topic import FileTopic
 from penstock.log.holding import Held
 from penstock.log.port import KEY, Chunk, Frame, TopicSpec
-from penstock.log.topic import FileTopic
 from penstock.storage.local import LocalStorage
 from penstock.storage.memory import MemoryStorage
 

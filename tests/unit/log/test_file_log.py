@@ -12,11 +12,11 @@ import pytest
 
 from penstock.core.schema import Schema
 from penstock.errors import NotFound
-from penstock.log import topic as topics
-from penstock.log.file import FileLog
+from penstock.log.file import topic as topics
+from penstock.log.file.log import FileLog
+from penstock.log.file.topic import FileTopic
 from penstock.log.memory import MemoryLog
 from penstock.log.port import Appended, Sender, TopicSpec
-from penstock.log.topic import FileTopic
 from penstock.storage.faulty import FaultyStorage
 from penstock.storage.local import LocalStorage, volatile_twin
 

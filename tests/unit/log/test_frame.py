@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.core.time import NEVER
-from penstock.log.frame import (
+from penstock.log.file.frame import (
     ALIGN,
     HEADER,
     PACK_FROM,
@@ -22,8 +22,8 @@ from penstock.log.frame import (
     frame_start,
     stored_frame,
 )
+from penstock.log.file.segment import later_frame, scan
 from penstock.log.port import Frame, Sender
-from penstock.log.segment import later_frame, scan
 
 INTEGERS = st.integers(-(2**62), 2**62)
 SENDERS = st.none() | st.builds(

@@ -8,7 +8,7 @@ import pytest
 
 from golden.make_log import NOW, SECOND, orders, told
 from penstock.core.time import FixedClock
-from penstock.log.file import FileLog
+from penstock.log.file.log import FileLog
 from penstock.log.port import Appended, Sender
 from penstock.storage.local import LocalStorage
 

@@ -10,7 +10,7 @@ import pytest
 
 from penstock.core.time import FixedClock
 from penstock.errors import OffsetGone
-from penstock.log.file import FileLog
+from penstock.log.file.log import FileLog
 from penstock.log.groups.consumer import GroupConsumer, GroupSettings
 from penstock.log.groups.lag import Lag, lags
 from penstock.log.groups.resetting import carry_out, plan

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from penstock.errors import BadInput, Damaged, DiskFull, NotFound, StorageError
-from penstock.log.file import FileLog
+from penstock.log.file.log import FileLog
 from penstock.log.groups import file
 from penstock.log.groups.leases import MachineClock
 from penstock.log.groups.port import Source

@@ -8,11 +8,11 @@ import pytest
 
 from penstock.core.schema import TIMESTAMP, Schema
 from penstock.core.time import FixedClock
-from penstock.log import segment
 from penstock.log.consumer import records
-from penstock.log.file import FileLog
+from penstock.log.file import segment
+from penstock.log.file.log import FileLog
+from penstock.log.file.topic import FileTopic
 from penstock.log.port import TopicSpec
-from penstock.log.topic import FileTopic
 from penstock.storage.local import LocalStorage
 
 NOW = 1_700_000_000_000_000

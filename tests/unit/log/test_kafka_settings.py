@@ -181,7 +181,7 @@ def test_plain_text_to_another_machine_is_warned_of() -> None:
 
 def test_the_log_of_a_program_is_chosen_by_url_then_variable_then_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("PENSTOCK_LOG", raising=False)
-    assert repr(open_log(tmp_path)).startswith("<penstock.log.file.FileLog")
+    assert repr(open_log(tmp_path)).startswith("<penstock.log.file.log.FileLog")
     monkeypatch.setenv("PENSTOCK_LOG", "kafka://one:9092")
     assert repr(open_log(tmp_path)) == "KafkaLog(kafka://one:9092)"
     assert repr(open_log(tmp_path, "kafka://two:9092")) == "KafkaLog(kafka://two:9092)"

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.core.schema import Schema
-from penstock.log.keys import key_row
-from penstock.log.text import key_bytes
+from penstock.log.intake.keys import key_row
+from penstock.log.intake.text import key_bytes
 
 VALUES: dict[str, st.SearchStrategy[Any]] = {
     "long": st.integers(-(2**63), 2**63 - 1),

@@ -12,9 +12,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from penstock.core.schema import TIMESTAMP, Schema
 from penstock.core.time import NEVER, FixedClock
 from penstock.errors import Fenced, SequenceGap
-from penstock.log.file import FileLog
+from penstock.log.file.log import FileLog
+from penstock.log.file.topic import FileTopic
 from penstock.log.port import Appended, Sender, TopicSpec
-from penstock.log.topic import FileTopic
 from penstock.storage.faulty import FaultyStorage
 
 NOW = 1_700_000_000_000_000

@@ -9,7 +9,7 @@ from faults.cleaning_model import NOW, SCHEMA, SECOND, Model, Row
 from penstock.core.time import NEVER, FixedClock
 from penstock.errors import OffsetGone
 from penstock.log.cleaning.topics import clean_topics
-from penstock.log.file import FileLog
+from penstock.log.file.log import FileLog
 from penstock.log.holding import Held
 from penstock.log.port import Sender, TopicSpec
 from penstock.storage.memory import MemoryStorage

@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 
 from penstock import Queue
-from penstock.log.file import FileLog
+from penstock.log.file.log import FileLog
 from penstock.log.groups.leases import ManualClock
 from penstock.queue.memory import MemoryQueues
-from penstock.queue.on_log import LogQueues
+from penstock.queue.on_log.queues import LogQueues
+from penstock.queue.options import spec_of
 from penstock.queue.port import QueuesPort
-from penstock.queue.wishes import spec_of
 from penstock.storage.local import LocalStorage
 
 Make = Callable[..., Queue]

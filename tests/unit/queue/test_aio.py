@@ -10,9 +10,9 @@ import pytest
 from penstock import Queue, Reject
 from penstock.errors import LeaseLost
 from penstock.log.groups.leases import ManualClock
-from penstock.queue.aio import AsyncReceived
-from penstock.queue.letter import Received
-from penstock.queue.worker import Worked
+from penstock.queue.client.aio import AsyncReceived
+from penstock.queue.client.worker import Worked
+from penstock.queue.message import Received
 
 
 def run(todo: Coroutine[Any, Any, object]) -> None:

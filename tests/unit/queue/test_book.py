@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable
 import pytest
 
 from penstock.errors import BadInput
-from penstock.queue.book import BLOCKED, GONE, LEAVING, LENT, READY, RESTING, Book, Item, Now
-from penstock.queue.desk import receipt
+from penstock.queue.on_log.commands import receipt
+from penstock.queue.state.machine import BLOCKED, GONE, LEAVING, LENT, READY, RESTING, Book, Item, Now
 
 FAR = 10**15
 

@@ -15,12 +15,12 @@ from penstock.log.consumer import records
 from penstock.log.memory import MemoryLog
 from penstock.log.port import Appended, Topic, TopicSpec
 from penstock.log.producer import Producer
-from penstock.queue.bridge import Moved
-from penstock.queue.dead import dead_letter
+from penstock.queue.bridge.bridge import Moved
+from penstock.queue.bridge.to_queue import TopicToQueue
+from penstock.queue.bridge.to_topic import QueueToTopic
+from penstock.queue.dead_letters import dead_letter
 from penstock.queue.memory import MemoryQueues
 from penstock.queue.port import Binding, Consumer, Delivery, Limit, Message, QueuePort, QueueSpec, Settlement
-from penstock.queue.to_queue import TopicToQueue
-from penstock.queue.to_topic import QueueToTopic
 from waiting import until
 
 NOW = 1_705_312_800_000_000

@@ -3,11 +3,11 @@
 import pytest
 
 from penstock.errors import Unroutable
-from penstock.queue.dead import dead_letter
-from penstock.queue.desk import told
+from penstock.queue.dead_letters import dead_letter
 from penstock.queue.memory import MemoryQueues
+from penstock.queue.on_log.commands import told
 from penstock.queue.port import Binding, Consumer, Message, QueueSpec, QueuesPort, Settlement
-from penstock.queue.routing import FOR
+from penstock.queue.state.routing import FOR
 
 ME = Consumer("me")
 

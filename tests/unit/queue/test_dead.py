@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.queue.dead import HEADER, DeadLetter, alive_again, as_dead_letter, dead_letter, no_queue
+from penstock.queue.dead_letters import HEADER, DeadLetter, alive_again, as_dead_letter, dead_letter, no_queue
 from penstock.queue.port import Message
-from penstock.queue.routing import FOR
+from penstock.queue.state.routing import FOR
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]))
 MESSAGES = st.builds(

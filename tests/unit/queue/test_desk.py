@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.queue import desk
-from penstock.queue.book import Book, Item, Now
+from penstock.queue.on_log import commands as desk
 from penstock.queue.port import Consumer, QueueSpec, QueueState, Settlement
-from penstock.queue.snapshot import restored, taken
-from penstock.queue.telling import state_of
+from penstock.queue.state.machine import Book, Item, Now
+from penstock.queue.state.snapshot import restored, taken
+from penstock.queue.state.stats import state_of
 
 SECOND = timedelta(seconds=1)
 PRIORITIES, KEYS = st.sampled_from([0, 0, 1, 9]), st.sampled_from([None, "k", "l"])

@@ -3,8 +3,8 @@
 import pytest
 
 from penstock.errors import Damaged, DiskFull, NotFound, StorageError
-from penstock.queue.desk import Event
-from penstock.queue.journal import DELETED, Found, Journal
+from penstock.queue.on_log.commands import Event
+from penstock.queue.on_log.journal import DELETED, Found, Journal
 from penstock.storage.faulty import Failure, FaultyStorage
 from penstock.storage.memory import MemoryStorage
 from penstock.storage.port import Storage

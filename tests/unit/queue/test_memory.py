@@ -10,7 +10,7 @@ from penstock.core.time import FixedClock
 from penstock.errors import Full, NotFound
 from penstock.log.groups.leases import ManualClock
 from penstock.queue import memory
-from penstock.queue.dead import dead_letter
+from penstock.queue.dead_letters import dead_letter
 from penstock.queue.memory import NOTE, MemoryQueues
 from penstock.queue.port import Consumer, Limit, Message, QueueSpec, Settlement
 from waiting import until

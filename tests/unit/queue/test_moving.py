@@ -7,7 +7,7 @@ import pytest
 from penstock import Limit, Message, Queue
 from penstock.errors import BadInput, Full, NotFound
 from penstock.log.groups.leases import ManualClock
-from penstock.queue.letter import Letter
+from penstock.queue.message import Letter
 from penstock.queue.port import Settlement
 from unit.queue.conftest import Make
 

@@ -11,14 +11,14 @@ from penstock.core.schema import Schema
 from penstock.core.time import FixedClock
 from penstock.errors import BadInput, BadRow, Mismatch, OffsetGone
 from penstock.log.consumer import read
-from penstock.log.file import FileLog
+from penstock.log.file.log import FileLog
 from penstock.log.groups.consumer import GroupConsumer
 from penstock.log.groups.leases import ManualClock
 from penstock.log.groups.resetting import plan
 from penstock.log.port import TopicSpec
 from penstock.log.producer import Producer
-from penstock.queue.log_queue import LogQueue
-from penstock.queue.on_log import LogQueues
+from penstock.queue.on_log.queue import LogQueue
+from penstock.queue.on_log.queues import LogQueues
 from penstock.queue.port import Binding, Consumer, Delivery, Message, QueueSpec, Settlement
 from penstock.storage.local import LocalStorage
 

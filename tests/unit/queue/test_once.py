@@ -9,7 +9,7 @@ import pytest
 
 from penstock.core.time import FixedClock
 from penstock.errors import BadInput, BadName
-from penstock.queue.once import TABLE, Once
+from penstock.queue.client.once import TABLE, Once
 
 
 @pytest.fixture

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from penstock.errors import BadRow, PenstockError, StorageError
-from penstock.log.file import FileLog
+from penstock.log.file.log import FileLog
 from penstock.log.port import VALUE, Topic, TopicSpec
-from penstock.queue.outbox import Outbox
+from penstock.queue.on_log.group_commit import Outbox
 from penstock.queue.port import Message
 from penstock.storage.local import LocalStorage
 from waiting import until
@@ -105,7 +105,7 @@ def test_an_interrupt_is_raised_where_it_came_and_told_to_the_others(gate: Gate,
 
 
 def test_much_at_once_goes_in_several_parts(monkeypatch: pytest.MonkeyPatch, gate: Gate, send: Sends, log: FileLog) -> None:
-    monkeypatch.setattr("penstock.queue.outbox._MOST", 500)
+    monkeypatch.setattr("penstock.queue.on_log.group_commit._MOST", 500)
     sent = send(*(bytes([n]) * 200 for n in range(5)), bytes(900))
     assert [one.result() for one in sent] == [None] * 7
     assert gate.appends == [1, 2, 2, 1, 1]

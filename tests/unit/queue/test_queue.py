@@ -10,8 +10,8 @@ import pytest
 from penstock import Binding, Limit, Message, Queue, Reject
 from penstock.errors import AlreadyThere, BadInput, BadTime, DiskFull, Full, LeaseLost, Unroutable
 from penstock.log.groups.leases import ManualClock
-from penstock.queue.hands import Hands
-from penstock.queue.letter import Lent
+from penstock.queue.client.prefetch import Hands
+from penstock.queue.message import Lent
 from penstock.queue.port import Consumer
 from unit.queue.conftest import Make
 from waiting import until

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.errors import BadInput
-from penstock.queue.dead import dead_letter
+from penstock.queue.dead_letters import dead_letter
 from penstock.queue.port import Message
 from penstock.queue.rabbitmq.channel import Got
 from penstock.queue.rabbitmq.envelope import check_sendable, count_of, opened, properties_of, said_of

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from penstock.errors import BadInput
 from penstock.queue.port import Binding
-from penstock.queue.routing import FOR, check_route, fits, takes
+from penstock.queue.state.routing import FOR, check_route, fits, takes
 
 WORDS = st.lists(st.sampled_from(["a", "b", "c"]), max_size=6)
 PATTERNS = st.lists(st.sampled_from(["a", "b", "*", "#"]), max_size=6)

@@ -8,12 +8,12 @@ import pytest
 
 from penstock.core.time import FixedClock, SystemClock
 from penstock.errors import Damaged
-from penstock.log.file import FileLog
+from penstock.log.file.log import FileLog
 from penstock.log.groups.leases import ManualClock
 from penstock.queue.memory import MemoryQueues
-from penstock.queue.on_log import LogQueues
+from penstock.queue.on_log.queues import LogQueues
 from penstock.queue.port import Consumer, Message, QueuePort, QueueSpec
-from penstock.queue.steady import BootClock, SharedClock, SteadyClock
+from penstock.queue.state.clock import BootClock, SharedClock, SteadyClock
 from penstock.storage.local import LocalStorage
 
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)

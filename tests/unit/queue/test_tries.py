@@ -5,13 +5,13 @@ from pathlib import Path
 import pytest
 
 from penstock.core.time import FixedClock
-from penstock.log.file import FileLog
+from penstock.log.file.log import FileLog
 from penstock.log.groups.leases import ManualClock
-from penstock.queue.consumer import QueueConsumer, consumer_of
+from penstock.queue.client.consumer import QueueConsumer, consumer_of
+from penstock.queue.client.worker import Worker
 from penstock.queue.memory import MemoryQueues
-from penstock.queue.on_log import LogQueues
+from penstock.queue.on_log.queues import LogQueues
 from penstock.queue.port import Consumer, Message, QueuePort, QueueSpec, Settlement
-from penstock.queue.worker import Worker
 from penstock.storage.local import LocalStorage
 
 NEIGHBOURS = [b"%d" % n for n in range(9)]
@@ -75,7 +75,7 @@ def test_a_consumer_that_does_not_tell_counts_as_one_that_begins_with_all(broker
 
 
 def test_what_a_journal_says_of_it_is_the_same_after_it_was_summed_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.queue.ledger.ROLL", 1)
+    monkeypatch.setattr("penstock.queue.on_log.shared_journal.ROLL", 1)
     broker = Broker("log", tmp_path)
     broker.queues().create(QueueSpec("q", tries=2)).send([Message(b"a"), Message(b"b")])
     broker.dies_of_the_first()

@@ -15,9 +15,9 @@ import pytest
 from penstock import Queue, Reject
 from penstock.errors import BadInput, DiskFull
 from penstock.log.groups.leases import ManualClock
-from penstock.queue.letter import Received
+from penstock.queue.client.worker import Worked
+from penstock.queue.message import Received
 from penstock.queue.port import Settlement
-from penstock.queue.worker import Worked
 from unit.queue.conftest import Make
 from waiting import until
 

@@ -17,7 +17,7 @@ from penstock.sinks.port import Delivery, Marker, SinkSpec
 from penstock.sinks.topic import TopicSink
 from penstock.sinks.topic_owner import sequence_of
 from penstock.storage.memory import MemoryStorage
-from penstock.testing.sink_contract import ipc_file
+from penstock.testing.contracts.sink import ipc_file
 
 SPEC = SinkSpec("shop", "settled", Schema.of("id long, at timestamp"), ())
 

@@ -15,7 +15,7 @@ from penstock.core.schema import Schema
 from penstock.sinks.port import Delivery, Marker, SinkSpec
 from penstock.sinks.view import ViewSink
 from penstock.storage.memory import MemoryStorage
-from penstock.testing.sink_contract import ipc_file
+from penstock.testing.contracts.sink import ipc_file
 
 SECOND = 1_000_000
 

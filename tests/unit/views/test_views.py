@@ -20,7 +20,7 @@ from penstock.errors import BadInput, BadName, NotFound, NotYet, SinkError
 from penstock.sinks.port import Delivery, Marker, SinkSpec
 from penstock.sinks.view import ViewSink
 from penstock.storage.memory import MemoryStorage
-from penstock.testing.sink_contract import ipc_file
+from penstock.testing.contracts.sink import ipc_file
 from penstock.views.directory import drop_view, list_views
 from penstock.views.view import View
 

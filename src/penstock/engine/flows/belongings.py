@@ -6,15 +6,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from penstock.engine.assemble import letter_topic
-from penstock.engine.decision import Decisions
-from penstock.engine.inspect import flows
-from penstock.engine.program import DEAD, LATE
+from penstock.engine.diagnose.inspect import flows
+from penstock.engine.execute.program import DEAD, LATE
+from penstock.engine.run.decision import Decisions
+from penstock.engine.run.outputs import letter_topic
 from penstock.errors import Damaged, NotFound, PenstockError
-from penstock.log.file import FileLog
+from penstock.log.file.log import FileLog
+from penstock.log.file.store import directory_of
 from penstock.log.groups.port import FLOW
 from penstock.log.port import Log, Topic
-from penstock.log.store import directory_of
 from penstock.storage.local import LocalStorage
 from penstock.views.directory import list_views
 from penstock.views.view import View

@@ -12,10 +12,10 @@ from typing import Literal
 
 import orjson
 
-from penstock.engine.decision import REMOVING, Decisions
-from penstock.engine.driver import taken, where
+from penstock.engine.diagnose.inspect import decisions_of
 from penstock.engine.flows.belongings import Belonging, belongings, recorded
-from penstock.engine.inspect import decisions_of
+from penstock.engine.run.decision import REMOVING, Decisions
+from penstock.engine.run.driver import taken, where
 from penstock.errors import InUse, Mismatch, NotFound
 from penstock.log.groups.port import FLOW
 from penstock.log.port import Log

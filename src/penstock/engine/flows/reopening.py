@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from penstock.core.time import FOREVER, NEVER
-from penstock.engine.decision import Decision, Decisions, EngineMark, PartitionState, SourceState
-from penstock.engine.driver import taken, whoever
+from penstock.engine.diagnose.inspect import decisions_of
 from penstock.engine.flows.belongings import Belonging, belongings, recorded
 from penstock.engine.flows.ending import drained
-from penstock.engine.inspect import decisions_of
-from penstock.engine.records import keep_record
-from penstock.engine.state_report import decided
+from penstock.engine.run.decision import Decision, Decisions, EngineMark, PartitionState, SourceState
+from penstock.engine.run.driver import taken, whoever
+from penstock.engine.run.history import keep_record
+from penstock.engine.state.report import decided
 from penstock.errors import BadInput, InUse, Mismatch
 from penstock.log.port import Log
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 
 from penstock.core.time import FOREVER, micros
 from penstock.log.cleaning.sources import Source
+from penstock.log.file.manifest import Lost
 from penstock.log.holding import Held
-from penstock.log.manifest import Lost
 from penstock.log.port import TopicSpec
 
 

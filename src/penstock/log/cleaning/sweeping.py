@@ -2,8 +2,8 @@
 
 import re
 
-from penstock.log.listing import look
-from penstock.log.place import Place
+from penstock.log.file.listing import look
+from penstock.log.file.place import Place
 
 _SEGMENT = re.compile(r"\d{20}-(\d{8})\.(log|acks|senders)")
 _CLEANED = re.compile(r"cleaned-(\d{8})\.(manifest|senders)")

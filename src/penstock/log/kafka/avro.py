@@ -8,8 +8,8 @@ import pyarrow as pa
 
 from penstock.core.schema import Schema
 from penstock.errors import LogError, install
-from penstock.log.codec import Decoded, decode_rows
-from penstock.log.columns import Reasons
+from penstock.log.intake.codec import Decoded, decode_rows
+from penstock.log.intake.columns import Reasons
 
 MAGIC = b"\xc3\x01"
 _HEAD = len(MAGIC) + 8

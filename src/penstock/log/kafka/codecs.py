@@ -9,11 +9,11 @@ import pyarrow.compute as pc
 
 from penstock.core.schema import Schema
 from penstock.errors import BadInput, BadRow
-from penstock.log.codec import Decoded, decode_rows, make_decimals_exact, parse_objects
-from penstock.log.columns import Reasons
+from penstock.log.intake.codec import Decoded, decode_rows, make_decimals_exact, parse_objects
+from penstock.log.intake.columns import Reasons
+from penstock.log.intake.text import encode_json
 from penstock.log.kafka.settings import KafkaSettings
 from penstock.log.port import VALUE, TopicSpec
-from penstock.log.text import encode_json
 
 CODECS = ("json", "avro", "avro+registry", "raw")
 

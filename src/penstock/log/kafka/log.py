@@ -9,14 +9,14 @@ from penstock.core.schema import Schema
 from penstock.core.time import Clock, SystemClock, micros
 from penstock.errors import AlreadyThere, BadInput, BadName, NotFound
 from penstock.log.altering import differs
+from penstock.log.errors import already_there, evolves, no_topic
+from penstock.log.intake.stored_rows import check_spec
 from penstock.log.kafka.catalog import INTERNAL, Entry, catalog, wait_for
 from penstock.log.kafka.client import PATIENCE, PROMPT, admin, answer, describe, insisted, library, topic_names, translated
 from penstock.log.kafka.codecs import check_codec
 from penstock.log.kafka.settings import KafkaSettings
 from penstock.log.kafka.topic import KafkaTopic
 from penstock.log.port import TopicSpec
-from penstock.log.refusals import already_there, evolves, no_topic
-from penstock.log.rows import check_spec
 
 if TYPE_CHECKING:
     from penstock.log.groups.port import Groups

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from penstock.core.schema import Schema
 from penstock.errors import BadInput, LogError
-from penstock.log.codec import Decoded
+from penstock.log.intake.codec import Decoded
 from penstock.log.kafka.avro import AvroWriter, Read, avro_schema, decoded, library, read_all
 from penstock.log.kafka.client import PerProcess
 from penstock.log.kafka.secrets import secret

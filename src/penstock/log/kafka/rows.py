@@ -10,12 +10,12 @@ import pyarrow.compute as pc
 from penstock.core.change import Op
 from penstock.core.schema import Schema
 from penstock.core.time import NEVER, micros
-from penstock.log.codec import Decoded, event_times
+from penstock.log.intake.codec import Decoded, event_times
+from penstock.log.intake.stored_rows import SYSTEM
 from penstock.log.kafka.codecs import Codec
 from penstock.log.kafka.fetching import Fetched, Headers, Numbers
 from penstock.log.kafka.headers import deletes_in, marks_of, system_columns
 from penstock.log.port import APPENDED, BAD, KEY, OFFSET, OPS, RAW, VALUE, Chunk, Frame, TopicSpec
-from penstock.log.rows import SYSTEM
 
 _ORDER = [field.name for field in SYSTEM]
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from penstock.core.time import NEVER
 from penstock.errors import LogError
+from penstock.log.file.producers import Producers
 from penstock.log.kafka.client import PerProcess, produce_one
 from penstock.log.kafka.fetching import Header
 from penstock.log.kafka.hanging import Partition, still_open
@@ -17,7 +18,6 @@ from penstock.log.kafka.senders import NAME, senders, stamp_of
 from penstock.log.kafka.settings import KafkaSettings
 from penstock.log.kafka.transactions import KafkaTransactions, Place, deliver, discarded
 from penstock.log.port import Appended, Frame, Sender
-from penstock.log.producers import Producers
 
 _PROMPT = 1.0  # seconds in which readers see what was committed, unless something is wrong
 Find = Callable[[int, Sender], Frame | None]

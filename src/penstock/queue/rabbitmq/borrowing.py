@@ -6,7 +6,6 @@ import secrets
 from collections.abc import Sequence
 
 from penstock.errors import PenstockError
-from penstock.queue.book import EXPIRED, RAN_OUT
 from penstock.queue.port import Consumer, Delivery, QueueSpec
 from penstock.queue.rabbitmq.channel import Got
 from penstock.queue.rabbitmq.copying import Copier
@@ -14,6 +13,7 @@ from penstock.queue.rabbitmq.envelope import count_of, opened
 from penstock.queue.rabbitmq.lending import Lending, Lent
 from penstock.queue.rabbitmq.taking import Till
 from penstock.queue.rabbitmq.wire import Wire
+from penstock.queue.state.machine import EXPIRED, RAN_OUT
 
 _TILLS = 32  # channels that are kept although their consumers hold nothing
 _EARLY = 1_000  # microseconds by which a message may be early

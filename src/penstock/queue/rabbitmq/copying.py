@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from penstock.errors import LogError
-from penstock.queue.dead import as_dead_letter
+from penstock.queue.dead_letters import as_dead_letter
 from penstock.queue.port import Message, QueueSpec
 from penstock.queue.rabbitmq.envelope import Said, properties_of
 from penstock.queue.rabbitmq.layout import Layout

@@ -8,13 +8,13 @@ import orjson
 
 from penstock.core.time import micros
 from penstock.errors import BadInput
-from penstock.queue.book import EXPIRED
-from penstock.queue.dead import HEADER as DEAD
-from penstock.queue.dead import as_dead_letter
+from penstock.queue.dead_letters import HEADER as DEAD
+from penstock.queue.dead_letters import as_dead_letter
 from penstock.queue.port import Message
 from penstock.queue.rabbitmq.channel import Got
 from penstock.queue.rabbitmq.library import library
-from penstock.queue.routing import FOR
+from penstock.queue.state.machine import EXPIRED
+from penstock.queue.state.routing import FOR
 
 HEADER = "penstock-message"  # JSON: key, route, sent, due and expires (microseconds), and tries, where they say anything
 PERSISTENT = 2

@@ -8,11 +8,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from penstock.errors import PenstockError
-from penstock.queue.book import RAN_OUT
 from penstock.queue.port import Message, QueueSpec
 from penstock.queue.rabbitmq.copying import Copier, Letter
 from penstock.queue.rabbitmq.envelope import Said
 from penstock.queue.rabbitmq.taking import Till
+from penstock.queue.state.machine import RAN_OUT
 
 
 @dataclass(eq=False)

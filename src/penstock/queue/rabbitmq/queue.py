@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from penstock.errors import BadInput, Full
 from penstock.queue.checks import check_consumer, check_messages, check_settlements
-from penstock.queue.dead import no_queue
+from penstock.queue.dead_letters import no_queue
 from penstock.queue.port import Consumer, Delivery, Held, Message, QueueSpec, QueueState, Settlement
 from penstock.queue.rabbitmq.borrowing import Borrowing
 from penstock.queue.rabbitmq.broker import Broker

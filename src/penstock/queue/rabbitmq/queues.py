@@ -10,7 +10,7 @@ from typing import Self
 from penstock.core.time import Clock, SystemClock
 from penstock.errors import AlreadyThere
 from penstock.queue.checks import check_spec
-from penstock.queue.dead import no_queue
+from penstock.queue.dead_letters import no_queue
 from penstock.queue.port import QueueSpec
 from penstock.queue.rabbitmq.broker import Broker
 from penstock.queue.rabbitmq.channel import NOT_FOUND, Channel, Closed

@@ -5,13 +5,13 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from penstock.core.time import micros
 from penstock.errors import Full, Unroutable
+from penstock.queue.errors import full, too_large, unroutable
 from penstock.queue.port import Message, QueueSpec
 from penstock.queue.rabbitmq.broker import Broker
 from penstock.queue.rabbitmq.copying import Copier
 from penstock.queue.rabbitmq.envelope import properties_of, said_of
 from penstock.queue.rabbitmq.parcels import Outcome, Parcel
-from penstock.queue.refusals import full, too_large, unroutable
-from penstock.queue.routing import FOR, takes
+from penstock.queue.state.routing import FOR, takes
 
 _ROOM = 0.02  # seconds between two looks for room
 

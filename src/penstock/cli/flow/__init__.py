@@ -1,0 +1,1 @@
+"""Commands about flows: check, plan, run, flow, state, epochs, fates, why, ingest."""

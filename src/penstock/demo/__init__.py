@@ -1,0 +1,1 @@
+"""penstock demo: a shop, live in the terminal, with crashes in the middle."""

@@ -1,0 +1,1 @@
+"""Topics for any Spark job: format("penstock"), and Spark streams into topics."""

@@ -1,0 +1,1 @@
+"""Lookups: rows asked about outside, in batches, with a cache and a circuit breaker."""

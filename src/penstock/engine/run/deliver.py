@@ -1,0 +1,259 @@
+"""5. Deliver and 6. Sweep: each sink takes every decided epoch whole, once, in order; then what nobody needs goes."""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+from penstock.core.time import NEVER
+from penstock.engine.run.decision import Decision, Decisions
+from penstock.engine.run.history import keep_marks
+from penstock.engine.state.runs import CARRIED
+from penstock.errors import Mismatch, Passing, SinkError
+from penstock.sinks.port import Delivery, Marker, Sink
+from penstock.storage.port import Storage
+
+KEEP = 16  # decided epochs that stay, for time travel and for refilling a lost store
+LIMIT = 8  # epochs that a slow sink may lag behind before the flow waits for it
+
+
+@dataclass
+class Target:
+    """A sink, and what it needs to know of a decision."""
+
+    id: str
+    sink: Sink
+    input: str | None  # the step whose frontier is the mark behind its rows; None: no marks
+    lenient: bool = False  # its last epoch may be older than it is: not every epoch leaves a trace there
+
+
+class Lane:
+    """One sink with its queue: a thread of its own, or none. What a sink could not take is owed to it, and all behind it."""
+
+    def __init__(self, target: Target, threaded: bool) -> None:
+        self.target = target
+        self.delivered = -1
+        self.closed = False
+        self.failed: BaseException | None = None
+        self.owed: deque[Delivery] = deque()
+        self.pending: deque[tuple[int, Future[None]]] = deque()
+        self.thread = ThreadPoolExecutor(1, thread_name_prefix=f"deliver-{target.id}") if threaded else None
+
+    def call(self, function: Callable[..., Any], *args: Any) -> Any:
+        return self.thread.submit(function, *args).result() if self.thread else function(*args)
+
+    def give(self, delivery: Delivery) -> None:
+        self.owed.append(delivery)
+        self._send(delivery)
+
+    def _send(self, delivery: Delivery) -> None:
+        if not self.thread:
+            self._deliver(delivery)
+            self.delivered = delivery.marker.epoch
+            return
+        self.settle(LIMIT - 1)
+        self.pending.append((delivery.marker.epoch, self.thread.submit(self._deliver, delivery)))
+
+    def _deliver(self, delivery: Delivery) -> None:
+        """After an epoch that failed none follows: the sink would take it for the whole of what came before."""
+        if self.failed:
+            raise SinkError(f"{self.target.id} gets no epoch {delivery.marker.epoch}: an earlier one failed", hint="run again")
+        try:
+            self.target.sink.deliver(delivery)
+            self.owed.popleft()
+        except BaseException as error:
+            self.failed = error
+            raise
+
+    def again(self) -> None:
+        """What the sink could not take is given once more, in order, to a sink opened anew; what it has already is skipped."""
+        if not self.failed:
+            return
+        for _, future in self.pending:
+            future.exception()  # they came behind it, and were refused
+        self.pending.clear()
+        owed = [*self.owed]
+        self.delivered = self.call(self.target.sink.open, owed[0].marker.incarnation, owed[0].marker.generation)
+        self.owed = deque(delivery for delivery in owed if delivery.marker.epoch > self.delivered)
+        self.failed = None
+        for delivery in [*self.owed]:
+            self._send(delivery)
+            self.settle()
+
+    def settle(self, allowed: int = 0) -> None:
+        """Waits until at most `allowed` epochs are on their way; what failed is raised."""
+        while self.pending and (len(self.pending) > allowed or self.pending[0][1].done()):
+            epoch, future = self.pending.popleft()
+            future.result()
+            self.delivered = epoch
+        if self.failed:
+            raise self.failed
+
+    def finish(self) -> str:
+        """Waits for what is on its way. A line on what the sink could not take, if that may pass; else it is raised."""
+        try:
+            self.settle()
+            return ""
+        except Exception:
+            if not isinstance(self.failed, Passing):
+                raise
+        first, last = self.owed[0].marker.epoch, self.owed[-1].marker.epoch
+        epochs = f"epoch {first}" if first == last else f"epochs {first} to {last}"
+        return f"{epochs} of {self.target.id} will be delivered by the next start: {self.failed.what}"
+
+    def close(self) -> None:
+        """Closes the sink; it may have been closed already."""
+        if self.closed:
+            return
+        self.closed = True
+        self.call(self.target.sink.close)
+        if self.thread:
+            self.thread.shutdown()
+
+
+@dataclass
+class Deliverer:
+    targets: Iterable[Target]
+    decisions: Decisions
+    threaded: bool = False
+    lanes: list[Lane] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.lanes = [Lane(t, self.threaded) for t in self.targets]
+
+    def recover(self, incarnation: str, generation: int, last: Decision | None, topics: Mapping[str, str]) -> None:
+        """Opens every sink and gives it what is decided and not yet there."""
+        kept = self.decisions.epochs()
+        oldest = kept[0] if kept else 0
+        for lane in self.lanes:
+            lane.delivered = lane.call(lane.target.sink.open, incarnation, generation)
+            self._check(lane, last, oldest)
+        for epoch in kept:
+            decision = None
+            for lane in self.lanes:
+                if epoch > lane.delivered:
+                    decision = decision or self.decisions.read(epoch)
+                    lane.give(delivery(decision, lane.target, topics, generation))
+        self.settle()
+
+    def _check(self, lane: Lane, last: Decision | None, oldest: int) -> None:
+        newest = last.epoch if last else -1
+        if lane.delivered > newest:
+            raise Mismatch(
+                f"{lane.target.id} has epoch {lane.delivered}, but the flow has decided only up to {newest}",
+                hint="the flow's directory is older than its output: restore the newer one, or start both over: "
+                f"penstock flow reset {self.decisions.flow}",
+            )
+        missing = lane.delivered + 1 < oldest and not (lane.target.lenient and lane.delivered >= 0)
+        if missing and not (lane.target.lenient and lane.target.input is None):
+            raise Mismatch(
+                f"{lane.target.id} lacks the epochs {lane.delivered + 1} to {oldest - 1}, which are no longer kept",
+                hint=f"restore it from a copy, or start the flow over: penstock flow reset {self.decisions.flow}",
+            )
+
+    def give(
+        self, decision: Decision, topics: Mapping[str, str], fail: Callable[[str], None], generation: int | None = None
+    ) -> None:
+        """Every sink gets the epoch, also where another one cannot take it now; that is raised then. generation: of the driver that
+        gives, where that is not the one that decided."""
+        unable: Passing | None = None
+        for lane in self.lanes:
+            try:
+                lane.give(delivery(decision, lane.target, topics, generation or decision.generation))
+            except Passing as error:
+                unable = unable or error
+            fail(f"after_deliver:{lane.target.id}")
+        if unable:
+            raise unable
+
+    def owes(self) -> bool:
+        """Whether a sink could not take an epoch."""
+        return any(lane.failed for lane in self.lanes)
+
+    def finish(self) -> list[str]:
+        """Waits for what is on its way; a line for each sink that is away."""
+        return [line for line in [lane.finish() for lane in self.lanes] if line]
+
+    def again(self) -> None:
+        """Sinks that could not take an epoch get it now, before any other; raises what still keeps them from it."""
+        for lane in self.lanes:
+            lane.again()
+
+    def settle(self, allowed: int = 0) -> None:
+        for lane in self.lanes:
+            lane.settle(allowed)
+
+    def delivered(self) -> int:
+        """The last epoch that every sink has."""
+        for lane in self.lanes:
+            lane.settle(LIMIT)
+        return min((lane.delivered for lane in self.lanes), default=2**62)
+
+    def close(self) -> None:
+        for lane in self.lanes:
+            lane.close()
+
+
+def delivery(decision: Decision, target: Target, topics: Mapping[str, str], generation: int) -> Delivery:
+    inputs: dict[str, dict[int, int]] = {}
+    for source, state in decision.sources.items():
+        read = inputs.setdefault(topics[source], {})
+        for number, p in state.partitions.items():
+            read[number] = min(p.next, read.get(number, p.next))
+    return Delivery(
+        marker=Marker(decision.incarnation, generation, decision.epoch),
+        files=[s.file for s in decision.staged if s.sink == target.id],
+        frontier=decision.frontiers[target.input] if target.input else NEVER,
+        inputs=inputs,
+        clock=decision.clock,
+    )
+
+
+class Sweeper:
+    """Removes decisions beyond the last KEEP, and the files that only they named."""
+
+    def __init__(self, storage: Storage, decisions: Decisions, keep: int = KEEP) -> None:
+        self.storage, self.decisions, self.keep = storage, decisions, keep
+        self.files: dict[int, set[str]] = {}
+        self.orphans_gone = False
+
+    def load(self) -> None:
+        self.files = {epoch: self.decisions.read(epoch).files() for epoch in self.decisions.epochs()}
+
+    def note(self, decision: Decision) -> None:
+        """What a decision names stays, from the moment it is made."""
+        self.files[decision.epoch] = decision.files()
+
+    def sweep(self, decision: Decision, delivered: int) -> None:
+        self.note(decision)
+        for epoch in sorted(self.files):
+            if epoch > min(delivered, decision.epoch - self.keep):
+                break
+            keep_marks(self.storage, self.decisions.read(epoch))
+            self.decisions.forget(epoch)
+            for path in self.files.pop(epoch) - set().union(*self.files.values()):
+                self.storage.remove(path, durable=False)
+        for name in self.storage.list("staged"):
+            if name.endswith(CARRIED) and _epoch_of(name) <= decision.epoch:
+                self.storage.remove(f"staged/{name}", durable=False)
+        if not self.orphans_gone:
+            self._remove_orphans(decision.epoch)
+            self.orphans_gone = True
+
+    def _remove_orphans(self, decided: int) -> None:
+        """Files of attempts that were never decided. Only after this driver's own first decision: until then an older driver
+        that was paused might still win, and its decision would name them. And none of a later epoch: should this driver have been
+        replaced without knowing, they are its successor's."""
+        named = set().union(*self.files.values())
+        steps = [f"state/{step}" for step in self.storage.list("state")]
+        for directory in ["staged", *steps]:
+            for name in self.storage.list(directory):
+                if f"{directory}/{name}" not in named and _epoch_of(name) <= decided:
+                    self.storage.remove(f"{directory}/{name}", durable=False)
+
+
+def _epoch_of(name: str) -> int:
+    """The epoch for which a file was written; of any other file, one before all."""
+    number = name.partition("-")[0]
+    return int(number) if number.isdecimal() else -1

@@ -1,0 +1,142 @@
+"""The loops around a driver: until stopped, to the ends found at the start, to the end of everything."""
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from penstock.core.time import FOREVER
+from penstock.engine.run.driver import Driver, Report
+from penstock.engine.run.open import Wish
+from penstock.engine.run.waiting import Told, Waiting
+from penstock.engine.source.spec import topic_of
+from penstock.errors import Passing
+
+TARGET = 2.0  # seconds that an epoch should take while there is much to read
+FIRST_BUDGET, LEAST_BUDGET, MOST_BUDGET = 2_000_000, 50_000, 20_000_000
+IDLE_WAIT = 0.05
+
+OnReport = Callable[[Report], None]
+
+
+class Budget:
+    """The row budget of an epoch, learned from how fast the last ones were."""
+
+    def __init__(self, most: int | None = None) -> None:
+        self.most = most or MOST_BUDGET
+        self.rows = min(FIRST_BUDGET, self.most)
+
+    def learn(self, report: Report) -> None:
+        if report.rows >= self.rows // 2 and report.seconds > 0:
+            wanted = int(report.rows / report.seconds * TARGET)
+            self.rows = min(self.most, MOST_BUDGET, max(LEAST_BUDGET, (self.rows + wanted) // 2))
+
+
+def start(driver: Driver, stop: threading.Event, told: Told | None = None) -> None:
+    """Takes the flow; what may pass by itself, such as a full disk, is waited for, up to a minute."""
+    waiting = Waiting(driver.plan.flow, stop, told)
+    while True:
+        try:
+            driver.start()
+            return waiting.ended()
+        except Passing as error:
+            waiting.over(error)
+            if stop.is_set():
+                raise
+
+
+def run(
+    driver: Driver,
+    stop: threading.Event,
+    on_report: OnReport,
+    every: float = 0.0,
+    most: int | None = None,
+    told: Told | None = None,
+) -> None:
+    """Epoch after epoch until `stop` is set; the epoch under way is finished. told: who is told that a broker, a disk or somebody
+    outside is waited for, for as long as it takes; None: that ends the run."""
+    budget, waiting = Budget(most), Waiting(driver.plan.flow, stop, told, None if told else 0.0)
+    while not stop.is_set():
+        started = time.monotonic()
+        try:
+            report = driver.epoch(Wish(rows=budget.rows))
+        except Passing as error:
+            waiting.over(error)
+            continue
+        waiting.ended()
+        if report:
+            budget.learn(report)
+            on_report(report)
+        rest = every - (time.monotonic() - started)
+        if rest > 0 or not report:
+            stop.wait(max(rest, 0.0 if report else IDLE_WAIT))
+
+
+def catch_up(driver: Driver, stop: threading.Event, on_report: OnReport, most: int | None = None, told: Told | None = None) -> None:
+    """To the ends found at the start; flushes nothing, excuses empty partitions. What may pass by itself is waited for, up to a
+    minute in a row."""
+    _until_quiet(driver, stop, on_report, False, most, told)
+
+
+def drain(driver: Driver, stop: threading.Event, on_report: OnReport, most: int | None = None, told: Told | None = None) -> None:
+    """To the ends, then every input is marked +∞: all that is open closes."""
+    catch_up(driver, stop, on_report, most, told)
+    if not stop.is_set():
+        _until_quiet(driver, stop, on_report, True, most, told)
+
+
+def _until_quiet(
+    driver: Driver, stop: threading.Event, on_report: OnReport, end: bool, most: int | None, told: Told | None
+) -> None:
+    budget, waiting = Budget(most), Waiting(driver.plan.flow, stop, told)
+    wish: Wish | None = None
+    while not stop.is_set():
+        try:
+            wish = wish or Wish(stops=ends(driver), end=end)
+            report = driver.epoch(replace(wish, rows=budget.rows))
+        except Passing as error:
+            waiting.over(error)
+            continue
+        waiting.ended()
+        if report is None:
+            return
+        budget.learn(report)
+        on_report(report)
+
+
+def ends(driver: Driver) -> dict[tuple[str, int], int]:
+    """Where every partition of every source ends now."""
+    out: dict[tuple[str, int], int] = {}
+    for name, spec in driver.program.sources.items():
+        if spec.static or spec.topic in driver.means.log.topics():
+            out |= {(name, number): end.next for number, end in topic_of(spec, driver.means.log).ends().items()}
+    return out
+
+
+def ended(driver: Driver) -> bool:
+    """Every input has been marked +∞."""
+    last = driver.last
+    return last is not None and all(s.used >= FOREVER for s in last.sources.values())
+
+
+def side_by_side(work: Sequence[Callable[[], None]], stop: threading.Event) -> list[BaseException]:
+    """Runs several flows at once, a thread each; when one fails the others finish their epoch and stop."""
+    failures: list[BaseException] = []
+
+    def guarded(task: Callable[[], None]) -> None:
+        try:
+            task()
+        except BaseException as error:
+            failures.append(error)
+            stop.set()
+
+    threads = [threading.Thread(target=guarded, args=(task,), name=f"flow-{i}") for i, task in enumerate(work)]
+    for thread in threads:
+        thread.start()
+    try:
+        for thread in threads:
+            while thread.is_alive():
+                thread.join(0.1)
+    finally:
+        stop.set()  # an interrupted wait must not leave flows running
+    return failures

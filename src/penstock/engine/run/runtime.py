@@ -1,0 +1,192 @@
+"""Running flows for real: a home, its log, a Spark session that starts when it is needed."""
+
+import os
+import signal
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from penstock.core.schema import Schema
+from penstock.engine.execute.placement import AcrossTasks, Carried, Job, OneTask, Placement, plain_memory
+from penstock.engine.execute.task import Result
+from penstock.engine.run.driver import Driver, Means
+from penstock.engine.run.epoch import Fail, nothing
+from penstock.engine.run.outputs import targets
+from penstock.engine.run.positions import Positions
+from penstock.engine.run.revival import Watch
+from penstock.engine.spark.cluster import is_local
+from penstock.errors import BadFlow
+from penstock.flow.graph import FlowGraph
+from penstock.flow.resolve import resolve
+from penstock.flow.topics import TopicFacts
+from penstock.log.open import VARIABLE, open_log
+from penstock.log.port import Log
+from penstock.plan import Plan
+from penstock.storage.local import LocalStorage
+
+SMALL = 1_000_000  # rows that one task does sooner than a shuffle over two, on one machine
+SMALL_ON_CLUSTER = 500_000  # there a shuffle costs more, and more cores share what it spreads
+PATIENCE = 10.0  # seconds that an epoch waits for the broker of its log; then the loop waits, and says so
+ONE_TASK_ROWS = "spark.penstock.oneTaskRows"  # a setting for --conf, in place of these numbers
+
+
+@dataclass
+class Runtime:
+    """One process that runs flows: where they live and with which Spark."""
+
+    home: Path
+    master: str | None = None
+    conf: Mapping[str, str] = field(default_factory=dict)
+    say: Callable[[str], None] = nothing
+    url: str | None = None  # of the log; None: what PENSTOCK_LOG says, else the one in the home
+
+    def __post_init__(self) -> None:
+        plain_memory()
+        self._watch = Watch(self.say)
+
+    @cached_property
+    def log(self) -> Log:
+        return open_log(self.home, self.url, PATIENCE)
+
+    @cached_property
+    def context(self) -> Any:
+        """Spark, started at the first use."""
+        from penstock.engine.spark.executors import ask
+        from penstock.engine.spark.session import start_context
+
+        context = start_context("penstock", self.master, self.conf, on_progress=self.say)
+        if not self.local:
+            ask(context, self.home, self.log, self.say)
+        return context
+
+    @cached_property
+    def session(self) -> Any:
+        """Spark SQL, for flows that need it."""
+        from penstock.engine.spark.session import start_session
+
+        assert self.context  # executors are asked before anything is run on them
+        return start_session("penstock", self.master, self.conf, on_progress=self.say)
+
+    def ready(self) -> None:
+        """Called before every epoch: a JVM that has ended meanwhile is noticed, and another one started."""
+        if "context" not in self.__dict__ or not self._watch.ended():
+            return
+        with self._watch.guard:
+            for kept in ("context", "session", "_analyzer", "_sql_steps"):
+                self.__dict__.pop(kept, None)
+            assert self.context
+
+    @property
+    def local(self) -> bool:
+        return is_local(self.master or self.conf.get("spark.master") or "local")
+
+    @cached_property
+    def tasks(self) -> int:
+        return max(2, int(self.context.defaultParallelism))
+
+    def type_of(self, sql: str, schema: Schema) -> pa.DataType:
+        """Spark's own analysis, for expressions that only Spark evaluates."""
+        return self._analyzer.type_of(sql, schema)
+
+    @cached_property
+    def _analyzer(self) -> Any:
+        from penstock.engine.spark.analyze import SparkAnalyzer
+
+        return SparkAnalyzer(self.session)
+
+    def plan(self, graph: FlowGraph, beside: Sequence[FlowGraph] = ()) -> Plan:
+        """The checked plan of a flow; topics that the flows beside it will make count as made."""
+        from penstock.engine.diagnose.disorder import suggest
+
+        written = [out.topic for other in beside for out in other.outputs if out.topic]
+        facts = {name: TopicFacts(written_by_flow=True) for name in written}
+        facts |= {name: self._facts(name) for name in self.log.topics()}
+        return resolve(graph, self, facts, suggest(self.log))
+
+    def _facts(self, name: str) -> TopicFacts:
+        spec = self.log.topic(name).spec
+        return TopicFacts(spec.writer is not None, spec.time, spec.schema, spec.changelog)
+
+    def driver(self, plan: Plan, buckets: int | None = None, threaded: bool = True, accept_gap: bool = False) -> Driver:
+        storage = LocalStorage(str(self.home / "flows" / plan.flow))
+        fail = armed(os.environ.get("PENSTOCK_FAIL", ""), plan.flow)
+        means = Means(
+            log=self.log,
+            storage=storage,
+            targets=targets(self.log, storage, self.home / "views", fail),
+            place=self.place,
+            tasks=self.tasks,
+            buckets=buckets or self._buckets(storage, plan),
+            threaded=threaded and fail is nothing,
+            fail=fail,
+            sql=self._sql,
+            accept_gap=accept_gap,
+            tell=Positions(self.log, plan.flow).tell,
+            ready=self.ready,
+        )
+        return Driver(plan, means)
+
+    def _buckets(self, storage: LocalStorage, plan: Plan) -> int:
+        """As the flow has them; a new flow gets as many as tasks can run at once."""
+        from penstock.engine.run.decision import Decisions
+
+        last = Decisions(storage, plan.flow).last()
+        return last.buckets if last else self.tasks
+
+    def _sql(self, job: Job, result: Result) -> list[Carried]:
+        steps: list[Carried] = self._sql_steps(job, result)
+        return steps
+
+    @cached_property
+    def _sql_steps(self) -> Any:
+        from penstock.engine.execute.sql import SqlSteps
+
+        with self._watch.guard:
+            return SqlSteps(self.session)
+
+    def place(self, rows: int) -> Placement:
+        if rows <= int(self.conf.get(ONE_TASK_ROWS, SMALL if self.local else SMALL_ON_CLUSTER)):
+            return OneTask(self._now())
+        return AcrossTasks(self._now(), self.tasks)
+
+    def _now(self) -> Any:
+        with self._watch.guard:
+            return self.context
+
+
+def log_of(graphs: Sequence[FlowGraph], given: str | None = None) -> str | None:
+    """Where the log of these flows is: what was said for the run (--log, PENSTOCK_LOG), else what the flows say themselves."""
+    given = given or os.environ.get(VARIABLE)
+    named = {graph.log: graph.name for graph in graphs}
+    if given is None and len(named) > 1:
+        first, second = list(named.values())[:2]
+        raise BadFlow(
+            f"flows {first} and {second} have different logs: one run has one log",
+            *(f"{flow}: {url or 'the log of the home'}" for url, flow in named.items()),
+            hint="run them apart, or name the log for both: --log",
+        )
+    return given or next(iter(named), None)
+
+
+def armed(setting: str, flow: str) -> Fail:
+    """PENSTOCK_FAIL=[flow/]point[@n]: the n-th time (from 1) that point is reached, this process group dies as by `kill -9`."""
+    if not setting:
+        return nothing
+    where, _, rest = setting.rpartition("/")
+    point, _, count = rest.partition("@")
+    if where and where != flow:
+        return nothing
+    left = int(count or 1)
+
+    def fail(reached: str) -> None:
+        nonlocal left
+        if reached == point:
+            left -= 1
+            if left == 0:
+                os.killpg(os.getpgid(0), signal.SIGKILL)
+
+    return fail

@@ -1,0 +1,1 @@
+"""Spark itself: the session, its JVM, its settings, clusters and what they are sent."""

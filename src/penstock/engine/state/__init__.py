@@ -1,0 +1,1 @@
+"""State as files: runs, buckets, and what is in them."""

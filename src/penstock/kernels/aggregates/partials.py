@@ -1,0 +1,144 @@
+"""All aggregates of a step together: rows become partial results, partial results are folded, results are read off."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+import pyarrow as pa
+
+from penstock.core.names import RESERVED_PREFIX
+from penstock.core.time import text
+from penstock.errors import BadRow
+from penstock.kernels.aggregates.functions import kept_for, result
+from penstock.kernels.aggregates.own import GroupFailed
+from penstock.kernels.aggregates.parts import Partial, carry, folding
+from penstock.kernels.aggregates.unanswered import FAILED, NoResult, marked
+from penstock.kernels.columns import column, plain, stored, with_plain
+from penstock.plan import Aggregate
+
+Longs = npt.NDArray[np.int64]
+
+_ROW = "__row"  # numbers of the rows of a group
+_ONE = "__one"
+_START = "__start"  # the window of a group, as kernels.windows calls it
+_HINT = (
+    "which rows are added and merged together is chance, so no row can be set aside for it: "
+    "let add and merge take any rows and states, and let result refuse what is wrong; mended, the flow goes on where it is"
+)
+
+
+class Aggregation:
+    """What a step keeps of the rows of a group so that it can tell its aggregates at any time.
+
+    Partial results are tables: grouping columns and `fields`. They can be folded in any order and in any number of pieces."""
+
+    def __init__(self, aggregates: Sequence[Aggregate], input_schema: pa.Schema) -> None:
+        self._aggregates, self._input = tuple(aggregates), input_schema
+        self._kept = kept_for(aggregates, input_schema)
+        self._parts, self._bags = self._kept.parts, list(self._kept.bags.values())
+        self.fields = [f.with_nullable(True) for f in self._kept.fields()]
+        self.columns = self._kept.columns()  # of the rows
+        self.needs_position = any(bag.needs_position for bag in self._bags)  # whether TIME and POSITION of the rows are needed too
+
+    def partial(self, rows: pa.Table, by: Sequence[str], made: Mapping[str, Longs]) -> pa.Table:
+        """One row per group: by columns of the rows, made columns (int64, as long as the rows), fields.
+
+        Groups are rows with equal by and made columns."""
+        partial = Partial(self._parts, rows)
+        columns = [*(pl.Series(name, values) for name, values in made.items()), *partial.columns.values()]
+        wanted = list(dict.fromkeys([*by, *(part.column for part in self._parts if part.column)]))
+        if self._bags or not (wanted or columns):
+            columns.append(pl.Series(_ROW, np.arange(rows.num_rows)))
+        frame = frame_of(with_plain(rows.select(wanted), by)).lazy().with_columns(*columns) if wanted else pl.LazyFrame(columns)
+        grouped = partial.finish(self._grouped(frame, [*by, *made], partial.expressions))
+        keys = [self._input.field(name).with_nullable(True) for name in by] + [pa.field(name, pa.int64()) for name in made]
+        if not self._bags:
+            return stored(grouped, pa.schema([*keys, *self.fields]))
+        groups = _groups(grouped[_ROW])
+        with _named(grouped, [*by, *made]):
+            bags = {bag.name: bag.partial(rows, groups, len(grouped)) for bag in self._bags}
+        return self._with_bags(grouped, bags, pa.schema([*keys, *self.fields]))
+
+    def fold(self, partials: pa.Table, keys: Sequence[str], kept: Sequence[str] = (), more: Sequence[pl.Expr] = ()) -> pa.Table:
+        """Partial results with equal keys as one, in the columns of `partials`. `kept` columns are equal wherever the keys are;
+        `more` folds columns that are not ours."""
+        names = [f.name for f in partials.schema if f.name not in self._kept.bags]
+        frame = frame_of(partials.select(names))
+        if self._bags:
+            frame = frame.with_columns(pl.Series(_ROW, np.arange(partials.num_rows)))
+        expressions = [*folding(self._parts), *(pl.col(k).first() for k in kept), *more]
+        folded = carry(self._parts, self._grouped(frame.lazy(), keys, expressions))
+        if not self._bags:
+            return stored(folded, partials.schema)
+        groups, count = _groups(folded[_ROW]), len(folded)
+        if count == partials.num_rows:  # nothing to put together
+            rows = pa.array(np.argsort(groups))
+            bags = {bag.name: column(partials, bag.name).take(rows) for bag in self._bags}
+        else:
+            with _named(folded, [*keys, *kept]):
+                bags = {bag.name: bag.fold(column(partials, bag.name), groups, count) for bag in self._bags}
+        return self._with_bags(folded, bags, partials.schema)
+
+    def results(self, partials: pa.Table, seconds: npt.NDArray[np.float64] | None = None) -> dict[str, pa.Array]:
+        """The aggregates by name, one value per row of folded partial results; and under FAILED the rows for which the user's own
+        have none. seconds: how long each row's stretch of time is."""
+        made, failed = dict[str, pa.Array](), list[NoResult]()
+        for a in self._aggregates:
+            try:
+                made[a.name] = result(a, partials, self._input, seconds)
+            except NoResult as some:
+                made[a.name] = some.values
+                failed.append(some)
+        return made | ({FAILED: marked(failed, partials.num_rows)} if failed else {})
+
+    def _grouped(self, frame: pl.LazyFrame, keys: Sequence[str], expressions: Sequence[pl.Expr]) -> pl.DataFrame:
+        """One row per group; with bags, _ROW lists the numbers of its rows."""
+        wanted = [*expressions, pl.col(_ROW)] if self._bags else list(expressions)
+        if keys:
+            return frame.group_by(keys).agg(wanted).collect()
+        one = frame.with_columns(pl.lit(0).alias(_ONE))  # everything is one group, if there is anything
+        return one.group_by(_ONE).agg(wanted).collect().drop(_ONE)
+
+    def _with_bags(self, grouped: pl.DataFrame, bags: Mapping[str, pa.Array], schema: pa.Schema) -> pa.Table:
+        plain = stored(grouped, pa.schema([f for f in schema if f.name not in bags]))
+        return pa.table([bags[name] if name in bags else plain[name] for name in schema.names], schema=schema)
+
+
+@contextmanager
+def _named(groups: pl.DataFrame, names: Sequence[str]) -> Iterator[None]:
+    """Errors of the user's own aggregates name the group by these columns, as far as users know them."""
+    try:
+        yield
+    except GroupFailed as failed:
+        group = groups.row(failed.group, named=True)
+        key = [f"{name}={group[name]!r}" for name in names if not name.startswith(RESERVED_PREFIX)]
+        key += [f"window_start={text(group[_START])}"] if _START in names else []
+        raise BadRow(failed.error.what, *failed.error.detail, *([f"group {', '.join(key)}"] if key else []), hint=_HINT) from failed
+
+
+def _groups(rows: pl.Series) -> Longs:
+    """The number of the group of each row, from the numbers of the rows of each group."""
+    counts = rows.list.len().to_numpy()
+    groups = np.empty(int(counts.sum()), np.int64)
+    groups[rows.explode().to_numpy() if len(rows) else np.empty(0, np.int64)] = np.repeat(np.arange(len(counts)), counts)
+    return groups
+
+
+def frame_of(table: pa.Table) -> pl.DataFrame:
+    frame = pl.from_arrow(table, rechunk=False)
+    assert isinstance(frame, pl.DataFrame)
+    return frame
+
+
+def joinable(rows: pa.Table, key: Sequence[str], *others: str) -> pl.DataFrame:
+    """Rows to be joined by these columns: -0.0 is 0.0, and doubles stand there by their bits, for Polars does not take NaN for NaN
+    where one side is a single row."""
+    names = {name: _bits(plain(column(rows, name))) for name in key}
+    return frame_of(pa.table(names | {name: column(rows, name) for name in others}))
+
+
+def _bits(values: pa.Array) -> pa.Array:
+    bits = {pa.float64(): pa.int64(), pa.float32(): pa.int32()}.get(values.type)
+    return values.view(bits) if bits else values

@@ -1,0 +1,131 @@
+"""Bags of rows' own values: the different ones, the first, the last, all in order, the top ones."""
+
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.core.change import POSITION, TIME
+from penstock.kernels.aggregates.bags import GROUP, LOW, Bag, Longs, by_group, codes, ends, firsts, ordered, ranks
+from penstock.kernels.columns import as_type, column, numbers, plain
+
+VALUE, BY = "value", "by"
+
+_PLACE = [pa.field(TIME, pa.int64()), pa.field(POSITION, pa.binary())]  # where a row stands in the order of ties
+
+
+class Distinct(Bag):
+    """The different values of a column, without null."""
+
+    def __init__(self, name: str, t: pa.DataType) -> None:
+        self.name, self.columns, self.fields = f"__distinct_{name}", (name,), [pa.field(VALUE, t)]
+
+    def items(self, rows: pa.Table, groups: Longs) -> pa.Table:
+        return _without_nulls({GROUP: pa.array(groups), VALUE: plain(column(rows, self.columns[0]))})
+
+    def reduced(self, items: pa.Table) -> pa.Table:
+        coded = column(items, VALUE).dictionary_encode()
+        found = np.sort(codes(numbers(items, GROUP), coded.indices.to_numpy().astype(np.int64)))
+        found = found[firsts(found)]
+        return pa.table({GROUP: found >> np.int64(32), VALUE: coded.dictionary.take(pa.array(found & LOW))})
+
+    def result(self, items: pa.Table, groups: int, t: pa.DataType, options: tuple[Any, ...]) -> pa.Array:
+        return as_type(pa.array(np.bincount(numbers(items, GROUP), minlength=groups)), t)
+
+
+class _Placed(Bag):
+    """Values with the time and position of their rows."""
+
+    needs_position = True
+
+    def __init__(self, kind: str, name: str, t: pa.DataType, *, nulls: bool) -> None:
+        self.name, self.columns, self._nulls = f"__{kind}_{name}", (name,), nulls
+        self.fields = [*_PLACE, pa.field(VALUE, t)]
+
+    def items(self, rows: pa.Table, groups: Longs) -> pa.Table:
+        values = column(rows, self.columns[0])
+        columns = {GROUP: pa.array(groups), TIME: column(rows, TIME), POSITION: column(rows, POSITION), VALUE: values}
+        return pa.table(columns) if self._nulls else _without_nulls(columns)
+
+
+class Collected(_Placed):
+    """All values of a column that are not null, in the order (time, position)."""
+
+    def __init__(self, name: str, t: pa.DataType) -> None:
+        super().__init__("collect", name, t, nulls=False)
+
+    def reduced(self, items: pa.Table) -> pa.Table:
+        return by_group(items)  # brought into order when they are read
+
+    def result(self, items: pa.Table, groups: int, t: pa.DataType, options: tuple[Any, ...]) -> pa.Array:
+        return _lists(ordered(items, [TIME, POSITION]), groups, t)
+
+
+class End(_Placed):
+    """The value of the row that is first or last by (time, position)."""
+
+    def __init__(self, which: str, name: str, t: pa.DataType, *, nulls: bool) -> None:
+        super().__init__(which if nulls else f"{which}_known", name, t, nulls=nulls)
+        self._last = which == "last"
+
+    def reduced(self, items: pa.Table) -> pa.Table:
+        near = ordered(_nearest(items, last=self._last), [TIME, POSITION], [TIME, POSITION] if self._last else [])
+        return near.filter(pa.array(ranks(numbers(near, GROUP)) == 0))
+
+    def result(self, items: pa.Table, groups: int, t: pa.DataType, options: tuple[Any, ...]) -> pa.Array:
+        at = np.full(groups, -1)
+        at[numbers(items, GROUP)] = np.arange(items.num_rows)
+        return as_type(column(items, VALUE).take(pa.array(at, mask=at < 0)), t)
+
+
+class Top(_Placed):
+    """The values of the n rows with the greatest `by`, which is not null; of equal ones those first by (time, position)."""
+
+    def __init__(self, n: int, name: str, t: pa.DataType, by: str, by_type: pa.DataType) -> None:
+        super().__init__(f"top{n}", f"{name},{by}", t, nulls=True)
+        self.columns, self._n, self._by = (name, by), n, by
+        self.fields = [pa.field(BY, by_type), *self.fields]
+
+    def items(self, rows: pa.Table, groups: Longs) -> pa.Table:
+        items = super().items(rows, groups).append_column(BY, plain(column(rows, self._by)))
+        return items.filter(pc.is_valid(items[BY])) if items[BY].null_count else items
+
+    def reduced(self, items: pa.Table) -> pa.Table:
+        best = ordered(self._candidates(items), [BY, TIME, POSITION], [BY])
+        return best.filter(pa.array(ranks(numbers(best, GROUP)) < self._n))
+
+    def result(self, items: pa.Table, groups: int, t: pa.DataType, options: tuple[Any, ...]) -> pa.Array:
+        return _lists(ordered(items, [BY, TIME, POSITION], [BY]), groups, t)
+
+    def _candidates(self, items: pa.Table) -> pa.Table:
+        """Those not below the n-th greatest of their group: sorting positions costs, and few rows are near the top."""
+        if items.num_rows <= self._n:
+            return items
+        sorted_ = ordered(items.select([GROUP, BY]).append_column("__row", pa.array(np.arange(items.num_rows))), [BY], [BY])
+        frame = pl.from_arrow(sorted_)
+        assert isinstance(frame, pl.DataFrame)
+        nth = pl.col(BY).slice(self._n - 1, 1).first().over(GROUP)
+        wanted = frame.filter(nth.is_null() | pl.col(BY).ge(nth))["__row"]
+        return items.take(wanted.to_arrow())
+
+
+def _nearest(items: pa.Table, *, last: bool) -> pa.Table:
+    """The items with the least (or greatest) time of their group."""
+    groups, times = numbers(items, GROUP), numbers(items, TIME)
+    if not len(groups):
+        return items
+    best = np.full(int(groups.max()) + 1, times.min() if last else times.max())
+    (np.maximum if last else np.minimum).at(best, groups, times)
+    return items.filter(pa.array(times == best[groups]))
+
+
+def _without_nulls(columns: dict[str, pa.Array]) -> pa.Table:
+    items = pa.table(columns)
+    return items.filter(pc.is_valid(columns[VALUE])) if columns[VALUE].null_count else items
+
+
+def _lists(items: pa.Table, groups: int, t: pa.DataType) -> pa.Array:
+    values = as_type(column(items, VALUE), t.value_type)
+    return pa.ListArray.from_arrays(ends(numbers(items, GROUP), groups), values, type=t)

@@ -1,0 +1,1 @@
+"""Rows of a stream with the versions of a table that they see."""

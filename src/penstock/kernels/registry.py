@@ -1,0 +1,36 @@
+"""Which kernel runs which step. A step of the flow names its family; the family makes the kernel from the step's definition."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from penstock.kernels.asof import enrich
+from penstock.kernels.joins import interval as joins
+from penstock.kernels.joins import matched
+from penstock.kernels.port import Kernel
+from penstock.kernels.tables import grouping, latest
+from penstock.kernels.tables import joins as table_joins
+from penstock.kernels.windows import counts, fixed, last, running, sessions, sliding
+from penstock.plan import Node
+
+_FAMILIES: dict[str, Callable[[Any, Sequence[pa.Schema], pa.Schema], Kernel]] = {
+    "window": fixed.build,
+    "session": sessions.build,
+    "running": running.build,
+    "grouping": grouping.build,
+    "sliding": sliding.build,
+    "count": counts.build,
+    "last": last.build,
+    "latest": latest.build,
+    "join": joins.build,
+    "matched": matched.build,
+    "table-join": table_joins.build,
+    "enrich": enrich.build,
+}
+
+
+def kernel_of(node: Node, inputs: Sequence[pa.Schema], output: pa.Schema) -> Kernel:
+    """The kernel of a keyed step: what it does, the schemas of its inputs, the schema it gives."""
+    assert node.family
+    return _FAMILIES[node.family](node, inputs, output)

@@ -1,0 +1,1 @@
+"""Current rows, groups over them, and joins of tables."""

@@ -1,0 +1,1 @@
+"""Windows: fixed, sessions, counts, sliding, running."""

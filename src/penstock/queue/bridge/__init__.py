@@ -1,0 +1,1 @@
+"""Bridges between queues and topics."""

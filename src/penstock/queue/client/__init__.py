@@ -1,0 +1,1 @@
+"""Whoever takes messages: consumers, prefetch, workers, leases that are kept."""

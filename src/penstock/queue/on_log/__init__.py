@@ -1,0 +1,1 @@
+"""Queues on the log: any topic, read as a queue."""

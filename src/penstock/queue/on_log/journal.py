@@ -1,0 +1,208 @@
+"""What was done to a queue, written down: events in a file, and a new file with the sum of them when that has grown long.
+
+All calls but `Written.sync` happen under the queue's lock. A record says how many bytes before it were synced when it was written;
+so bytes that are not what was written are told apart: behind all that was synced they are the rest of a crash and are cut, before
+it they are damage.
+"""
+
+import struct
+import threading
+from contextlib import suppress
+from typing import NamedTuple
+
+import orjson
+from crc32c import crc32c
+
+from penstock.errors import Damaged, NotFound, PenstockError, StorageError
+from penstock.queue.on_log.commands import Event
+from penstock.storage.port import Appender, Storage
+
+MAGIC = b"PNSj"
+_HEAD = struct.Struct("<4sIIQ")  # magic, crc of all behind it, bytes of events, bytes of the file that were synced before
+MOVED, DELETED = "moved", "deleted"  # the last events of a file: it goes on in the next one; the queue is gone
+
+
+class Found(NamedTuple):
+    """What was written since the last look. fresh: it begins with the sum of all that was before."""
+
+    events: list[Event]
+    fresh: bool
+
+
+class Written:
+    """Events that are in a file, and safe once that was synced up to them."""
+
+    def __init__(self, journal: "Journal", file: Appender, number: int, end: int) -> None:
+        self._journal, self._file, self._number, self._end = journal, file, number, end
+
+    def sync(self) -> None:
+        """Returns once they survive a power loss. Not under the lock: others write meanwhile, and one sync serves all of them."""
+        journal = self._journal
+        with journal.syncing:
+            if journal.synced >= (self._number, self._end):
+                return
+            journal.refuse_broken(self._number)  # a second sync would say nothing of what the first one lost
+            end = max(self._end, journal.end(self._number))
+            try:
+                self._file.sync()
+            except BaseException:
+                journal.give_up(self._number)
+                raise
+            journal.synced = max(journal.synced, (self._number, end))
+
+
+class Journal:
+    """The events of one queue, as several processes write them."""
+
+    def __init__(self, storage: Storage, directory: str) -> None:
+        self._storage, self._directory = storage, directory
+        self._file: Appender | None = None
+        self._number = self._at = 0
+        self._broken = 0  # number of a file that could not be written or synced: nothing more goes there
+        self.synced = (0, 0)  # up to where in which file
+        self.syncing = threading.Lock()
+        self.moved = False
+
+    @property
+    def size(self) -> int:
+        return self._at
+
+    @property
+    def must_move(self) -> bool:
+        """Whether nothing may be written before `move`."""
+        return self.moved or self._number == self._broken
+
+    def end(self, number: int) -> int:
+        """Up to where a file is known to be written."""
+        return self._at if number == self._number else 0
+
+    def begin(self, sum_of_all: Event) -> None:
+        """The first file of a queue; AlreadyThere if there is one."""
+        self._storage.publish(self._path(1), _record([sum_of_all], 0))
+
+    def catch_up(self) -> Found:
+        """What this or another process wrote since the last call."""
+        if self._file and not self.moved and not self._file.removed:
+            size = self._file.size
+            if size == self._at:
+                return Found([], fresh=False)
+            events, whole = _read(self._file.read(self._at, size - self._at)) if size > self._at else ([], False)
+            if whole:
+                self._at = size
+                return Found(self._noted(events), fresh=False)
+        return Found(self._noted(self._opened()), fresh=True)
+
+    def write(self, events: list[Event]) -> Written:
+        """Adds events. After a failure the file is cut back, and never written to again."""
+        assert self._file
+        assert not self.must_move
+        data = _record(events, self.synced[1] if self.synced[0] == self._number else 0)
+        try:
+            self._file.write(data)
+        except BaseException:
+            self.give_up(self._number)
+            with suppress(PenstockError):
+                self._file.truncate(self._at)
+            raise
+        self._at += len(data)
+        return Written(self, self._file, self._number, self._at)
+
+    def give_up(self, number: int) -> None:
+        """A file that failed once is not trusted again: the sum of all goes into a new one."""
+        self._broken = max(self._broken, number)
+
+    def refuse_broken(self, number: int) -> None:
+        if number <= self._broken:
+            raise StorageError(f"{self._path(number)} could not be synced")
+
+    def move(self, sum_of_all: Event) -> None:
+        """Goes on in a new file that begins with the sum of all events, and is safe at once."""
+        assert self._file
+        if not self.moved:
+            with suppress(PenstockError):  # others find the new file by the old one's end, too
+                self._file.write(_record([[MOVED]], 0))
+        old, data = self._path(self._number), _record([sum_of_all], 0)
+        self._storage.publish(self._path(self._number + 1), data)
+        self._number += 1
+        self._file = self._storage.append(self._path(self._number))
+        self._at, self.synced, self.moved = len(data), (self._number, len(data)), False
+        self._storage.remove(old, durable=False)
+
+    def drop(self) -> None:
+        """The next look begins anew."""
+        self._file = None
+
+    def _opened(self) -> list[Event]:
+        self.drop()
+        numbers = sorted(int(name.split("-")[1]) for name in self._storage.list(self._directory) if name.startswith("journal-"))
+        if not numbers:
+            raise NotFound("the queue is gone")
+        self._number, self.moved = numbers[-1], False
+        for number in numbers[:-1]:  # left over from a crash between two files
+            self._storage.remove(self._path(number), durable=False)
+        self._file = self._storage.append(self._path(self._number))
+        data = self._file.read(0, self._file.size)
+        events, whole = _read(data)
+        end = len(data) if whole else _end(data)
+        if not whole:
+            self._refuse_damage(data, end)
+            self._file.truncate(end)
+        if not events:
+            raise Damaged(f"{self._path(self._number)} is damaged: its first record is not whole", hint="restore it from a copy")
+        self._at = end
+        return events
+
+    def _refuse_damage(self, data: bytes, bad: int) -> None:
+        at = data.find(MAGIC, bad + 1)
+        while at >= 0:
+            length = _whole(data, at)
+            if length and _HEAD.unpack_from(data, at)[3] > bad:
+                raise Damaged(
+                    f"{self._path(self._number)} is damaged at byte {bad}",
+                    hint="what is behind it was acknowledged: restore the file from a copy, or delete the queue",
+                )
+            at = data.find(MAGIC, at + 1)
+
+    def _noted(self, events: list[Event]) -> list[Event]:
+        if events and events[-1][0] == DELETED:
+            raise NotFound("the queue was deleted")
+        if events and events[-1][0] == MOVED:
+            self.moved = True
+            return events[:-1]
+        return events
+
+    def _path(self, number: int) -> str:
+        return f"{self._directory}/journal-{number:08}"
+
+
+def _record(events: list[Event], synced: int) -> bytes:
+    body = orjson.dumps(events)
+    head = _HEAD.pack(MAGIC, 0, len(body), synced)
+    return b"".join((MAGIC, crc32c(body, crc32c(head[8:])).to_bytes(4, "little"), head[8:], body))
+
+
+def _whole(data: bytes, at: int) -> int:
+    """How long the record is that begins there; 0 if none does, or if it is not whole."""
+    if len(data) - at < _HEAD.size:
+        return 0
+    magic, crc, length, _ = _HEAD.unpack_from(data, at)
+    end = at + _HEAD.size + length
+    if magic != MAGIC or end > len(data) or crc32c(memoryview(data)[at + 8 : end]) != crc:
+        return 0
+    return _HEAD.size + int(length)
+
+
+def _read(data: bytes) -> tuple[list[Event], bool]:
+    """The events of all whole records from the beginning on, and whether there is nothing else."""
+    events, at = list[Event](), 0
+    while length := _whole(data, at):
+        events += orjson.loads(memoryview(data)[at + _HEAD.size : at + length])
+        at += length
+    return events, at == len(data)
+
+
+def _end(data: bytes) -> int:
+    at = 0
+    while length := _whole(data, at):
+        at += length
+    return at

@@ -1,0 +1,1 @@
+"""What every log, queue, sink and keeper of groups must pass: public, for adapters of your own."""
