@@ -79,5 +79,5 @@ def test_on_the_embedded_log_and_on_kafka_the_views_and_the_books_are_equal(
 
 @pytest.mark.parametrize("name", ["shop", "report"])
 def test_these_are_the_flows_of_the_demo(name: str) -> None:
-    demo = Path(penstock.cli.__file__).parent / "demo_flows" / f"{name}.py"
+    demo = Path(penstock.demo.__file__).parent / "flows" / f"{name}.py"
     assert (HERE / f"{name}.py").read_text() == demo.read_text()

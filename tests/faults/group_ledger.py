@@ -1,7 +1,5 @@
 """Processes that are members of one group, and the ledger of what they said: who owned what, and what was read and committed."""
 
-import contextlib
-import os
 import queue
 import random
 import signal
@@ -17,6 +15,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from faults.group_members import LEASE
+from faults.own_processes import OwnProcess
 from penstock.log.file.log import FileLog
 from penstock.log.groups.sqlite import SqliteGroups
 from penstock.log.port import Topic, TopicSpec
@@ -54,7 +53,7 @@ class Members:
         command = [sys.executable, str(SCRIPT), str(self.root), planted]
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1)
         self.groups = SqliteGroups(self.root / "groups.db")
-        self.alive: dict[str, int] = {}
+        self.alive: dict[str, OwnProcess] = {}
         self.stories: dict[str, Story] = defaultdict(Story)
         self.read: set[tuple[int, int]] = set()
         self.committed: dict[int, int] = dict.fromkeys(range(PARTITIONS), 0)
@@ -83,7 +82,7 @@ class Members:
             verb, name, *rest = self._lines.get().split()
             self.said[verb].append([name, *rest])
             if verb == "pid":
-                self.alive[name] = int(rest[0])
+                self.alive[name] = OwnProcess(int(rest[0]))
             elif verb == "ask":
                 self.stories[name].asked.append(int(rest[0]))
             elif verb == "own":
@@ -104,9 +103,7 @@ class Members:
 
     def end(self, name: str, number: signal.Signals) -> None:
         """SIGTERM: it leaves in order. SIGKILL: it is gone at once."""
-        pid = self.alive.pop(name)
-        with contextlib.suppress(ProcessLookupError):  # it left by itself just now
-            os.kill(pid, number)
+        self.alive.pop(name).send(number)  # unless it left by itself just now
         if number == signal.SIGKILL:
             self.stories[name].died = time.monotonic_ns() // 1000
 

@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from faults.own_processes import OwnProcess
+
 SCRIPT = Path(__file__).with_name("queue_workers.py")
 
 
@@ -16,7 +18,7 @@ class Crew:
     """Words and meaning of what is said: see `queue_workers`."""
 
     def __init__(self, process: "subprocess.Popen[str]") -> None:
-        self.process, self.alive, self.killed = process, list[int](), 0
+        self.process, self.alive, self.killed = process, dict[int, OwnProcess](), 0
         self.lines: list[list[str]] = []
 
     def listen(self) -> None:
@@ -25,16 +27,14 @@ class Crew:
             words = line.split()
             self.lines.append(words)
             if words[0] == "pid":
-                self.alive.append(int(words[1]))
+                self.alive[int(words[1])] = OwnProcess(int(words[1]))
 
     def start(self) -> None:
         assert self.process.stdin
         print("another", file=self.process.stdin, flush=True)
 
     def kill(self, pid: int) -> None:
-        self.alive.remove(pid)
-        os.kill(pid, signal.SIGKILL)
-        self.killed += 1
+        self.killed += self.alive.pop(pid).send(signal.SIGKILL)
 
     def said(self, word: str) -> list[list[str]]:
         return [words[1:] for words in list(self.lines) if words[0] == word]

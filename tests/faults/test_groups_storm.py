@@ -1,6 +1,5 @@
 """Members come, go, die and come back as zombies: every partition has one owner, and no committed offset ever moves back."""
 
-import os
 import random
 import signal
 from collections.abc import Iterator
@@ -80,7 +79,7 @@ def test_a_zombie_that_comes_back_cannot_commit(tmp_path: Path) -> None:
             (int(partition), int(offset)) for name, partition, *offsets in made.said["read"] if name == zombie for offset in offsets
         ]
         assert set(held) <= {key for key in made.read if key[1] < made.committed[key[0]]}, "the heir has read them again"
-        os.kill(made.alive[zombie], signal.SIGCONT)
+        made.alive[zombie].send(signal.SIGCONT)
         assert until(lambda: made.hear() or [zombie] in made.said["fenced"])
         assert not [words for words in made.said["commit"] if words[0] == zombie]
         assert until(lambda: made.hear() or [zombie] in made.said["left"])

@@ -38,7 +38,7 @@ def storm(home: Path, kills: int, seed: int) -> None:
 
         def killed_enough() -> bool:
             if len(found.said("got")) > 1.5 * found.killed and len(found.alive) > 1:
-                found.kill(rng.choice(found.alive))
+                found.kill(rng.choice(list(found.alive)))
                 found.start()
             if queue.state().ready < 100:
                 ids.extend(sent(queue, len(ids), 200))

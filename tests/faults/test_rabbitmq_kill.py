@@ -43,7 +43,7 @@ def storm(server: RabbitServer, kills: int) -> None:
                     sent += 200
                 got = len(found.said("got"))
                 assert until(lambda got=got: len(found.said("got")) > got + 3, 60)  # type: ignore[misc]
-                found.kill(rng.choice(found.alive))
+                found.kill(rng.choice(list(found.alive)))
                 found.start()
                 assert until(lambda: len(found.alive) >= 3, 60)
         acked = Counter(id for _, _, id in found.said("ack"))

@@ -49,7 +49,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int]:
         payments.send_lines(arrivals.payments)
     payments.send_lines(customers.rest().payments)
     for name in demo_engine.FLOWS:
-        _run_to_the_end(home, Path(demo_engine.__file__).parent / "demo_flows" / name)
+        _run_to_the_end(home, Path(demo_engine.__file__).parent / "flows" / name)
     return home, customers.orders
 
 

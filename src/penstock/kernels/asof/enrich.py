@@ -1,7 +1,7 @@
 """Enrich: each row of a stream with the version of a table's row that it sees.
 
 A version is seen by rows with t >= max(its time, M - allowed), where M is the mark that the answers of the epochs before left on
-the table. State: the versions (kernels/asof/versions.py), the rows that wait to be answered (kernels/waiting_rows.py), and those whose
+the table. State: the versions (kernels/asof/versions.py), rows that wait to be answered (kernels/waiting_rows.py), and those whose
 answers may still change (kernels/asof/answered_rows.py).
 """
 
