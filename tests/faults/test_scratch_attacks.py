@@ -167,7 +167,7 @@ def test_modules_that_lie_in_the_temporary_directory_are_not_imported_when_the_a
     (shared / "penstock" / "__init__.py").write_text(f"open({str(tmp_path / 'owned')!r}, 'w')\n")
     script = (
         "import subprocess\n"
-        "from penstock.engine import archive\n"
+        "from penstock.engine.spark import archive\n"
         "made = subprocess.Popen\n"
         "class Seen(made):\n"
         "    def __init__(self, call, **more):\n"

@@ -105,7 +105,7 @@ def test_a_damaged_archive_costs_time_only(tmp_path: Path, monkeypatch: pytest.M
 
 @pytest.mark.long
 def test_own_launch_that_fails_falls_back_to_pyspark(tmp_path: Path) -> None:
-    broken = "from penstock.engine import launch\nlaunch._SUBMIT = 'no.such.Class'\nlaunch.PATIENCE = 20\n" + STARTS
+    broken = "from penstock.engine.spark import launch\nlaunch._SUBMIT = 'no.such.Class'\nlaunch.PATIENCE = 20\n" + STARTS
     done = child(tmp_path, broken)
     assert "count 4" in done.stdout
     assert "our own launch failed" in done.stdout

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
@@ -152,6 +152,14 @@ class Node(ABC):
     def over_ordered(self) -> Self:
         """The same over a topic in which the last record of a key holds."""
         return self
+
+
+def kinds(of: type[Node] = Node) -> Iterator[type[Node]]:
+    """Every kind of step that Penstock has itself."""
+    for kind in of.__subclasses__():
+        if kind.__module__.startswith("penstock."):
+            yield from [kind] if is_dataclass(kind) else []
+            yield from kinds(kind)
 
 
 def runs_on(e: Expression) -> str:

@@ -161,4 +161,4 @@ def test_the_zip_can_be_read_by_others(tmp_path: Path) -> None:
     pack_code(tmp_path / "a.zip")
     with zipfile.ZipFile(tmp_path / "a.zip") as packed:
         assert packed.testzip() is None
-        assert "penstock/engine/placement.py" in packed.namelist()
+        assert "penstock/engine/execute/placement.py" in packed.namelist()

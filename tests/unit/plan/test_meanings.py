@@ -1,6 +1,5 @@
 """What identifies a step is written down: no later version may take a kept state for another's, or refuse its own."""
 
-from collections.abc import Iterator
 from dataclasses import fields, is_dataclass, replace
 from datetime import timedelta
 from typing import Any
@@ -13,8 +12,9 @@ from golden.make_meanings import GOLDEN, plans, written
 from penstock import plan
 from penstock.core.expression import Expression
 from penstock.core.schema import Schema
-from penstock.plan import Node, Plan, Step
+from penstock.plan import Plan, Step
 from penstock.plan.meaning import fingerprint, fingerprint_of_0_1, is_of
+from penstock.plan.node import kinds
 
 PLANS = plans()
 STEPS = [step for checked in PLANS for step in checked.steps]
@@ -28,14 +28,7 @@ def test_the_meaning_of_every_step_is_the_one_that_was_written_down(checked: Pla
 
 
 def test_every_kind_of_step_is_among_them() -> None:
-    assert {type(step.node) for step in STEPS} == {*kinds(Node)}
-
-
-def kinds(of: type[Node]) -> Iterator[type[Node]]:
-    for kind in of.__subclasses__():
-        if kind.__module__.startswith("penstock."):
-            yield from ([kind] if is_dataclass(kind) else [])
-            yield from kinds(kind)
+    assert {type(step.node) for step in STEPS} == {*kinds()}
 
 
 # What a step is not identified by, and why.
