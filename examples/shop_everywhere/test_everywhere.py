@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 import pytest
 
-import penstock.cli
+import penstock.demo
 from penstock.cli.main import run
 from penstock.testing.servers.kafka_broker import KafkaBroker
 

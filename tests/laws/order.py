@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow.compute as pc
 
+from laws.evaluated import InPython
 from penstock import Calendar, Count, Flow, Hopping, Session, Sliding, Tumbling, agg
 from penstock.flow.stream import Stream
 from penstock.log.port import EVENT_TIME, OPS, ORIGIN
@@ -47,8 +48,12 @@ def windowed(stream: Stream, layout: Any, **more: Any) -> Stream:
     return stream.window(layout, by="k", **more).agg(n=agg.count(), total=agg.sum("v"), name="windows")
 
 
-def joined(how: str) -> Build:
-    return lambda given: given.stream().join(given.stream("more"), on="k", within="3 seconds", how=how)  # type: ignore[arg-type]
+def joined(how: str, where: str | None = None) -> Build:
+    return lambda given: given.stream().join(given.stream("more"), on="k", within="3 seconds", how=how, where=where)  # type: ignore[arg-type]
+
+
+ODD = "pmod(v, 2) = 1"  # Spark SQL alone evaluates it
+CONDITIONS = {ODD: lambda row: None if row["v"] is None else row["v"] % 2 == 1}
 
 
 CASES: dict[str, tuple[str, Build]] = {
@@ -84,6 +89,9 @@ CASES: dict[str, tuple[str, Build]] = {
     "join, inner": (NONE, joined("inner")),
     "join, left": (NONE, joined("left")),
     "join, semi": (NONE, joined("semi")),
+    "join, inner, by Spark SQL": (NONE, joined("inner", ODD)),
+    "join, left, by Spark SQL": (NONE, joined("left", ODD)),
+    "join, anti, by Spark SQL": (TIME, joined("anti", ODD)),
     "windows that change": (LAST, lambda given: windowed(given.stream(), Tumbling("2 seconds"), emit="updates")),
     "running": (LAST, lambda given: given.stream().group_by("k").agg(total=agg.sum("v"))),
     "latest": (LAST, lambda given: given.stream().latest(by="k")),
@@ -112,7 +120,7 @@ def rows_of(rng: random.Random, count: int, partition: int) -> list[Row]:
 def run(flow: Flow, seed: int, cut: int | None, partitions: int = 1, rows: int = 12) -> tuple[list[list[Row]], Plan]:
     """The rows of each partition of "out". cut: rows of a partition that an epoch reads; None: all; 0: now these, now those."""
     rng, cuts = random.Random(seed), random.Random(f"{seed} {cut}")
-    with flow.test() as t:
+    with flow.test(analyzer=InPython(CONDITIONS)) as t:
         read = {step.name for step in t.plan.steps if not step.inputs}
         for topic in sorted({"rows", "more"} & read):
             t.topic(topic, partitions=partitions)

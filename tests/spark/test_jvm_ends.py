@@ -130,6 +130,7 @@ def test_a_busy_run_goes_on_with_another_jvm_and_does_its_epoch_again(tmp_path: 
         assert shown(tmp_path) == [2 * n for n in range(sent)]
         run.kill_jvm()
         assert run.says("Spark's JVM has ended 4 times within 10 minutes"), run.said
+        assert until(lambda: run.process.poll() is not None), run.said
     assert run.process.returncode == 1
 
 
