@@ -61,6 +61,21 @@ def test_a_topic_whose_maker_was_killed_has_its_settings(
     assert KafkaLog(settings).topic("orders").spec == SPEC
 
 
+def test_a_topic_that_is_finished_between_two_looks_has_its_settings(
+    settings: KafkaSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    killed_when("made", settings, monkeypatch)
+    finished, others = KafkaLog._finished, [True]
+
+    def late(self: KafkaLog, on_broker: str, id: str) -> Any:
+        if others and others.pop():
+            finished(self, on_broker, id)  # by somebody else, just now
+        return finished(self, on_broker, id)
+
+    monkeypatch.setattr(KafkaLog, "_finished", late)
+    assert KafkaLog(settings).topic("orders").spec == SPEC
+
+
 def test_what_was_only_announced_is_made_again_and_is_nothing_to_a_topic_of_others(
     settings: KafkaSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:

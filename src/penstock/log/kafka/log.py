@@ -85,9 +85,7 @@ class KafkaLog:
         found = describe(self.settings, self._on_broker(name)) if not self._on_broker(name).startswith(INTERNAL) else None
         if found is None:
             raise no_topic(name, self.topics())
-        known = catalog(self.settings).get(self._on_broker(name))
-        if known is None or known.id != found.id:  # made by others: records are bytes
-            known = self._finished(self._on_broker(name), found.id) or Entry(TopicSpec(name), found.id)
+        known = self._known(self._on_broker(name), found.id) or Entry(TopicSpec(name), found.id)  # made by others: bytes
         return KafkaTopic(self.settings, self.clock, replace(known, spec=replace(known.spec, partitions=found.partitions)))
 
     def topics(self) -> list[str]:
@@ -134,6 +132,18 @@ class KafkaLog:
         with translated(self.settings, spec.name):
             made = admin(self.settings).create_topics([new], request_timeout=PATIENCE)
         answer(self.settings, made[on_broker], spec.name)
+
+    def _known(self, on_broker: str, id: str) -> Entry | None:
+        """The settings of a topic; None: others made it. Its maker takes the announcement back when the settings are there, and may
+        do so between our two looks: then a second pair of looks finds them."""
+        for _ in range(2):
+            known = catalog(self.settings).get(on_broker)
+            if known and known.id == id:
+                return known
+            finished = self._finished(on_broker, id)
+            if finished:
+                return finished
+        return None
 
     def _finished(self, on_broker: str, id: str) -> Entry | None:
         """The settings of a topic whose maker was killed, or has not come so far yet: written down for it. None: others made it."""
