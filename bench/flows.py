@@ -10,7 +10,7 @@ from measuring import Meter
 
 from penstock import Flow, View
 from penstock.engine.run.driver import Driver, Report
-from penstock.engine.run.open import Wish
+from penstock.engine.run.open import EpochRequest
 from penstock.engine.run.runtime import Runtime
 
 
@@ -51,7 +51,7 @@ class Bench:
         driver = self.started(define, threaded)
         reports: list[Report] = []
         with Meter() as meter:
-            while (most is None or len(reports) < most) and (report := driver.epoch(Wish(rows=epoch))):
+            while (most is None or len(reports) < most) and (report := driver.epoch(EpochRequest(rows=epoch))):
                 reports.append(report)
             driver.deliverer.settle()
         driver.stop()

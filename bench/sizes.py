@@ -17,7 +17,7 @@ from penstock import Flow, Tumbling, agg
 from penstock.engine.execute.placement import InProcess, Job, Placement, read_units, to_bytes
 from penstock.engine.execute.task import Result
 from penstock.engine.run.driver import Report
-from penstock.engine.run.open import Wish
+from penstock.engine.run.open import EpochRequest
 from penstock.engine.run.runtime import Runtime
 
 _TIME = pa.timestamp("us", tz="UTC")
@@ -63,12 +63,12 @@ def measured(runtime: Alone, name: str, define: Define, epoch: int, repeat: int,
         driver = runtime.driver(runtime.plan(flow), 2, threaded=False)
         driver.start()
         read = 0
-        while read < before and (report := driver.epoch(Wish(rows=before - read))):
+        while read < before and (report := driver.epoch(EpochRequest(rows=before - read))):
             read += report.rows
         runtime.placement = counting = Counting()
         reports: list[Report] = []
         started = time.process_time()
-        while report := driver.epoch(Wish(rows=epoch)):
+        while report := driver.epoch(EpochRequest(rows=epoch)):
             reports.append(report)
         all_cpu = time.process_time() - started
         found.append(_facts(runtime, counting, reports, all_cpu - counting.counting))

@@ -311,7 +311,7 @@ class QueueMachine(RuleBasedStateMachine):
             self.look(number)
             self.read_the_dead(number)
 
-    # Hands
+    # Prefetch
 
     def queue(self, number: int) -> QueuePort:
         return self.queues.queue(self.specs[number].name)

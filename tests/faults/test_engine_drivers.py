@@ -17,7 +17,7 @@ from penstock.engine.execute.task import Result
 from penstock.engine.run import loop
 from penstock.engine.run.decision import Decision
 from penstock.engine.run.driver import Driver
-from penstock.engine.run.open import Wish
+from penstock.engine.run.open import EpochRequest
 from penstock.errors import Held, Mismatch, TornEpoch
 
 pytestmark = pytest.mark.faults
@@ -116,9 +116,9 @@ def test_a_driver_that_wakes_beside_its_successor_is_the_only_one_that_stops(
     with stopped_at(tmp_path, point) as sleeper:
         successor = forced(tmp_path)
         for _ in range(epochs):
-            assert successor.epoch(Wish(rows=EPOCH_ROWS // 2))
+            assert successor.epoch(EpochRequest(rows=EPOCH_ROWS // 2))
         sleeper.send_signal(signal.SIGCONT)
-        while successor.epoch(Wish(rows=7)):
+        while successor.epoch(EpochRequest(rows=7)):
             pass
         successor.stop()
         said = woken(sleeper)
@@ -132,7 +132,7 @@ def test_an_epoch_that_an_older_driver_decides_in_the_last_moment_holds_and_its_
 ) -> None:
     """The older one has looked whether it was replaced just before the other one took the flow."""
     older = forced(tmp_path)
-    assert older.epoch(Wish(rows=EPOCH_ROWS))
+    assert older.epoch(EpochRequest(rows=EPOCH_ROWS))
     older.decisions.refuse_replaced = lambda generation: None  # type: ignore[method-assign]
     successor = forced(tmp_path)
     won = list[Decision | None]()
@@ -141,11 +141,11 @@ def test_an_epoch_that_an_older_driver_decides_in_the_last_moment_holds_and_its_
         if point == "before_decide" and not won:
             won.append(None)
             with suppress(Mismatch):  # a sink may tell it, which is its successor's already
-                older.epoch(Wish(rows=EPOCH_ROWS // 2))
+                older.epoch(EpochRequest(rows=EPOCH_ROWS // 2))
             won.append(older.last)
 
     successor.setting.fail = fail
-    report = successor.epoch(Wish(rows=EPOCH_ROWS))
+    report = successor.epoch(EpochRequest(rows=EPOCH_ROWS))
     assert report
     assert won[1]
     assert report.decision == won[1]

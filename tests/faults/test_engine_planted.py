@@ -186,7 +186,7 @@ def test_an_epoch_delivered_before_it_is_decided_is_noticed(monkeypatch: Patch) 
 
     def wrong(self: Any, made: Decision) -> None:
         drivers[-1].deliverer.give(made, drivers[-1].sources, lambda point: None)
-        drivers[-1].means.fail("delivered, not decided")
+        drivers[-1].resources.fail("delivered, not decided")
         publish(self, made)
 
     monkeypatch.setattr(driver.Driver, "_recover", recovered)
@@ -200,7 +200,7 @@ def failing_view_story() -> int:
     with shop().test() as t:
         t.send("orders", *rows(0))
         t.epoch()
-        means = replace(t.driver.means, threaded=True)
+        means = replace(t.driver.resources, threaded=True)
         t.driver.release()
         t._driver = None
         threaded, gate = driver.Driver(t.plan, means), threading.Event()
@@ -251,8 +251,8 @@ def test_staged_files_swept_before_delivery_are_missed(monkeypatch: Patch) -> No
     right = driver.Driver._recover
 
     def sweep_first(self: driver.Driver) -> None:
-        for name in self.means.storage.list("staged"):
-            self.means.storage.remove(f"staged/{name}")
+        for name in self.resources.storage.list("staged"):
+            self.resources.storage.remove(f"staged/{name}")
         right(self)
 
     monkeypatch.setattr(driver.Driver, "_recover", sweep_first)
@@ -266,7 +266,7 @@ def zombie_story() -> int:
     with shop().test() as t:
         t.send("orders", *rows(0))
         t.epoch()
-        sleeper, second = t.driver, driver.Driver(t.plan, t.driver.means)
+        sleeper, second = t.driver, driver.Driver(t.plan, t.driver.resources)
         second._take = lambda: None  # type: ignore[method-assign]
         t.send("orders", *rows(1))
 
@@ -308,7 +308,7 @@ def test_a_race_that_nobody_loses_is_noticed(monkeypatch: Patch) -> None:
         with shop().test() as t:
             t.send("orders", *rows(0))
             t.epoch()
-            second = driver.Driver(t.plan, t.driver.means)
+            second = driver.Driver(t.plan, t.driver.resources)
             second._take = lambda: None  # type: ignore[method-assign]
             second.start()
             t.send("orders", *rows(1))

@@ -16,9 +16,9 @@ from faults.engine_shop import EPOCH_ROWS, Input, SparkFree, drained, fill, make
 from penstock.engine.execute.placement import InProcess
 from penstock.engine.run import loop, waiting
 from penstock.engine.run.decision import Decisions
-from penstock.engine.run.driver import Driver, Means
+from penstock.engine.run.driver import Driver, Resources
 from penstock.engine.run.outputs import targets
-from penstock.engine.run.waiting import Told
+from penstock.engine.run.waiting import Announced
 from penstock.errors import DiskFull, SinkUnavailable
 from penstock.log.file.log import FileLog
 from penstock.storage.faulty import Failure, FaultyStorage, Operation
@@ -55,7 +55,7 @@ def shown(home: Path, log: Any) -> Shown:
 def a_driver(home: Path, log: Any, storage: Any, threaded: bool = True) -> Driver:
     runtime = SparkFree(home)
     runtime.__dict__["log"] = log
-    means = Means(
+    means = Resources(
         log, storage, targets(log, storage, home / "views"), place=lambda rows: InProcess(), tasks=2, buckets=2, threaded=threaded
     )
     return Driver(runtime.plan(shop()), means)
@@ -79,7 +79,7 @@ class Live:
             if reached == ends:
                 self.stop.set()
 
-        loop.run(self.driver, self.stop, seen, most=EPOCH_ROWS, told=Told(self._told, self._told))
+        loop.run(self.driver, self.stop, seen, most=EPOCH_ROWS, told=Announced(self._told, self._told))
         while True:  # what sinks are owed: nobody waits for them any more
             try:
                 self.driver.deliverer.again()

@@ -101,7 +101,7 @@ def test_a_second_driver_stops_and_says_who_holds_the_flow() -> None:
     with shop().test() as t:
         t.send("orders", *FIRST)
         t.epoch()
-        second = type(t.driver)(t.plan, t.driver.means)
+        second = type(t.driver)(t.plan, t.driver.resources)
         with pytest.raises(Held, match="already running") as refused:
             second.start()
         assert "held by process" in str(refused.value)
@@ -113,7 +113,7 @@ def test_of_two_drivers_that_both_believe_they_hold_the_flow_one_decides(monkeyp
         t.send("orders", *FIRST)
         t.epoch()
         sleeper = t.driver
-        second = type(sleeper)(t.plan, sleeper.means)
+        second = type(sleeper)(t.plan, sleeper.resources)
         monkeypatch.setattr(second, "_take", lambda: None)  # as if the first were stopped, and its lock taken from it
         second.start()
         t.send("orders", *SECOND)

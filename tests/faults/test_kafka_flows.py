@@ -13,7 +13,7 @@ from faults.engine_shop import EPOCH_ROWS, Input, SparkFree, check, drain, fill,
 from faults.test_engine_drivers import by_force, stopped_at, woken
 from faults.test_engine_kill import POINTS, Killer, killer
 from penstock.engine.run import loop
-from penstock.engine.run.open import Wish
+from penstock.engine.run.open import EpochRequest
 from penstock.errors import Mismatch, OffsetGone
 from penstock.testing.servers.kafka_broker import KafkaBroker
 
@@ -90,7 +90,7 @@ def test_a_broker_that_is_killed_in_the_middle_of_an_epoch_and_comes_back_costs_
             own_broker.kill()
             threading.Thread(target=own_broker.start).start()
 
-    driver.means.fail = fail
+    driver.resources.fail = fail
     driver.start()
     driver.setting.fail = fail
     loop.catch_up(driver, stop, lambda report: None, EPOCH_ROWS)
@@ -128,7 +128,7 @@ def test_records_that_the_broker_removed_before_they_were_read_are_a_loud_stop(t
     runtime = SparkFree(tmp_path)
     driver = runtime.driver(runtime.plan(shop()))
     driver.start()
-    driver.epoch(Wish(rows=9))
+    driver.epoch(EpochRequest(rows=9))
     driver.release()
     reached = last_decision(tmp_path, "shop").sources["orders"].partitions[0].next
     settings = log_of(tmp_path).settings

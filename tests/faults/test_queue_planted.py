@@ -10,19 +10,19 @@ from penstock.queue.on_log import journal, share
 from penstock.queue.on_log import queue as log_queue
 from penstock.queue.on_log import shared_journal as ledger
 from penstock.queue.on_log.share import Share
-from penstock.queue.on_log.shared_journal import Ledger
+from penstock.queue.on_log.shared_journal import SharedJournal
 
 pytestmark = pytest.mark.faults
 Patch = pytest.MonkeyPatch
 
 
 def acknowledged_before_it_is_safe(patch: Patch) -> None:
-    patch.setattr(Ledger, "_make_safe", lambda self, written: None)
+    patch.setattr(SharedJournal, "_make_safe", lambda self, written: None)
 
 
 def dead_before_its_number_is_safe(patch: Patch) -> None:
-    put = Ledger._put_to_rest
-    patch.setattr(Ledger, "_put_to_rest", lambda self, share, written: put(self, share, None))
+    put = SharedJournal._put_to_rest
+    patch.setattr(SharedJournal, "_put_to_rest", lambda self, share, written: put(self, share, None))
 
 
 def dead_under_no_number(patch: Patch) -> None:

@@ -10,7 +10,7 @@ from faults.queue_machine import QueueMachine
 from penstock.log.groups.leases import ManualClock
 from penstock.queue import memory
 from penstock.queue.memory import MemoryQueue, MemoryQueues
-from penstock.queue.on_log import commands as desk
+from penstock.queue.on_log import commands
 from penstock.queue.port import Consumer, Message, QueueSpec, QueuesPort
 from penstock.queue.state import machine as book
 from penstock.queue.state.machine import LENT, READY, Book, Item, Now
@@ -43,9 +43,9 @@ def test_an_ack_of_somebody_who_lost_the_message_is_caught(monkeypatch: Patch) -
 def test_an_ack_of_what_was_given_back_is_caught(monkeypatch: Patch) -> None:
     def unchecked(self: Book, receipt: str, now: Now) -> Item | None:
         item = self.items.get(int(receipt.split("-")[0]))
-        if item and item.where == READY and receipt == desk.receipt(item):
+        if item and item.where == READY and receipt == commands.receipt(item):
             self.take("thief", 1, now.beat + 1)
-        return item if item and item.where == LENT and receipt == desk.receipt(item) else None
+        return item if item and item.where == LENT and receipt == commands.receipt(item) else None
 
     monkeypatch.setattr(Book, "of_receipts", lambda book, receipts, now: [unchecked(book, r, now) for r in receipts])
     assert caught()
@@ -89,12 +89,12 @@ def test_a_lease_that_runs_by_the_wall_is_caught() -> None:
 
 @pytest.mark.long
 def test_a_prefetch_that_is_not_kept_is_caught(monkeypatch: Patch) -> None:
-    real = desk.lend
+    real = commands.lend
 
     def greedy(book: Book, spec: QueueSpec, consumer: Consumer, most: int, now: Now) -> object:
         return real(book, spec, Consumer(consumer.name, 1_000, consumer.lease), most, now)
 
-    monkeypatch.setattr(desk, "lend", greedy)
+    monkeypatch.setattr(commands, "lend", greedy)
     assert caught()
 
 
@@ -221,8 +221,8 @@ def test_a_dead_letter_that_is_lost_is_caught(monkeypatch: Patch) -> None:
 
 @pytest.mark.long
 def test_a_delivery_that_nobody_began_with_and_that_counts_is_caught(monkeypatch: Patch) -> None:
-    real = desk._back
-    monkeypatch.setattr(desk, "_back", lambda book, item, due, reason, tried: real(book, item, due, reason, True))
+    real = commands._back
+    monkeypatch.setattr(commands, "_back", lambda book, item, due, reason, tried: real(book, item, due, reason, True))
     assert caught()
 
 
@@ -258,7 +258,7 @@ def test_half_a_send_into_a_full_queue_is_caught(monkeypatch: Patch) -> None:
 
 @pytest.mark.long
 def test_what_is_dropped_at_the_door_and_not_told_is_caught(monkeypatch: Patch) -> None:
-    monkeypatch.setattr(desk, "turn_away", lambda book, count: [])
+    monkeypatch.setattr(commands, "turn_away", lambda book, count: [])
     assert caught()
 
 

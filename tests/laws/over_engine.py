@@ -22,8 +22,8 @@ from penstock import Flow, View
 from penstock.core.change import POSITION, TIME
 from penstock.core.schema import Schema
 from penstock.core.time import FixedClock, micros
-from penstock.engine.run.driver import Driver, Means
-from penstock.engine.run.open import Wish
+from penstock.engine.run.driver import Driver, Resources
+from penstock.engine.run.open import EpochRequest
 from penstock.engine.run.outputs import targets
 from penstock.flow.analyzer import NoAnalyzer
 from penstock.flow.resolve import resolve
@@ -205,7 +205,7 @@ class One:
     def start(self) -> Driver:
         if self.driver is None:
             make = targets(self.run.log, self.storage, self.run.directory / "views", self._fail)
-            means = Means(self.run.log, self.storage, make, buckets=self.buckets, clock=self.run.clock, fail=self._fail)
+            means = Resources(self.run.log, self.storage, make, buckets=self.buckets, clock=self.run.clock, fail=self._fail)
             self.driver = Driver(self.plan, means)
             self.driver.start()
         return self.driver
@@ -237,11 +237,11 @@ class One:
             chosen = next(iter(cuts.values())) if self.number else cuts[source]
             return int(min(there, chosen.counts[partition]))
 
-        self.start().epoch(Wish(cut=rows, tick=0))
+        self.start().epoch(EpochRequest(cut=rows, tick=0))
         self.note()
 
     def until_quiet(self) -> None:
-        while self.start().epoch(Wish(tick=0)):
+        while self.start().epoch(EpochRequest(tick=0)):
             self.note()
 
     def note(self) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from penstock import Flow, FlowTest
 from penstock.engine.execute import sql
-from penstock.engine.run.open import Wish
+from penstock.engine.run.open import EpochRequest
 from penstock.engine.run.progress import balance
 from penstock.kernels.joins import matched
 from penstock.plan import How, OnError
@@ -78,7 +78,7 @@ class Case:
     def _read(self, t: FlowTest) -> None:
         for _ in range(self.rng.randrange(3)):
             cut = self.rng.choice([1, 2, 5, None])
-            if self.rng.random() < 0.3 and t.driver.worth_it(t.driver.open(Wish())):
+            if self.rng.random() < 0.3 and t.driver.worth_it(t.driver.open(EpochRequest())):
                 t.crash(self.rng.choice(CRASHES), cut)
             elif self.rng.random() < 0.1:
                 t.restart(buckets=self.rng.choice([1, 3]))

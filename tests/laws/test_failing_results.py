@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from penstock import Count, Flow, FlowTest, Hopping, Session, Sliding, Tumbling, agg
-from penstock.engine.run.open import Wish
+from penstock.engine.run.open import EpochRequest
 from penstock.engine.run.progress import balance
 from penstock.kernels.aggregates import unanswered
 from penstock.kernels.windows import running
@@ -89,7 +89,7 @@ class Case:
                 t.send("rows", row, partition=partition)
             del waiting[:count]
             cut = self.rng.choice([1, 3, None])
-            if self.rng.random() < 0.3 and t.driver.worth_it(t.driver.open(Wish())):
+            if self.rng.random() < 0.3 and t.driver.worth_it(t.driver.open(EpochRequest())):
                 t.crash(self.rng.choice(CRASHES), cut)
             else:
                 t.epoch(cut)

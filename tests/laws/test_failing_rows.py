@@ -14,7 +14,7 @@ from penstock.engine.execute import failing
 from penstock.engine.execute import task as work
 from penstock.engine.execute.failing import Failure, Refused
 from penstock.engine.lookup import rows as lookups
-from penstock.engine.run.open import Wish
+from penstock.engine.run.open import EpochRequest
 from penstock.engine.run.progress import balance
 
 ROWS = 30
@@ -88,7 +88,7 @@ class Case:
     def _read(self, t: FlowTest) -> None:
         for _ in range(self.rng.randrange(3)):
             cut = self.rng.choice([1, 2, 5, None])
-            if self.rng.random() < 0.3 and t.driver.worth_it(t.driver.open(Wish())):
+            if self.rng.random() < 0.3 and t.driver.worth_it(t.driver.open(EpochRequest())):
                 t.crash(self.rng.choice(CRASHES), cut)
             elif self.rng.random() < 0.1:
                 t.restart(buckets=self.rng.choice([1, 3]))

@@ -19,7 +19,7 @@ from penstock.kernels.expressions import compile as polars_of
 from penstock.kernels.joins import interval as joins
 from penstock.kernels.joins import pairing, probe, waiting
 from penstock.kernels.joins.interval import JoinKernel
-from penstock.kernels.joins.matches import Encounter, Meeting
+from penstock.kernels.joins.matches import Encounter, Matches
 from penstock.kernels.joins.pairing import Output
 from penstock.kernels.joins.waiting import Waiting
 from penstock.kernels.judging import Watermarks, judge_windows, watermarks
@@ -32,7 +32,7 @@ from penstock.kernels.windows.final import WindowKernel
 from penstock.kernels.windows.layouts import Spaced
 from penstock.kernels.windows.panes import PaneKernel
 from penstock.kernels.windows.running import KeptKernel
-from penstock.kernels.windows.sent_sessions import Filed
+from penstock.kernels.windows.sent_sessions import SentSessions
 
 from .cases import Case, make_case
 from .law import Broken, Implementation, check
@@ -118,7 +118,7 @@ class GivesUpOneTooEarly(JoinKernel):
 class FiltersPairsAlone(JoinKernel):
     """The condition keeps pairs from coming out, but they count when it is asked who met nobody."""
 
-    def _counting(self, port: int, seeker: pa.Table, met: Meeting) -> Meeting | None:
+    def _counting(self, port: int, seeker: pa.Table, met: Matches) -> Matches | None:
         return met
 
     def _pairs(self, encounter: Encounter) -> Any:
@@ -138,7 +138,7 @@ class OneFrontierForBoth(JoinKernel):
 
 
 class FrontierOfTheWrongEpoch(MemoryRunner):
-    """Hands the step the frontiers of this epoch as those of the one before."""
+    """Prefetch the step the frontiers of this epoch as those of the one before."""
 
     def run(self, rows: Any, frontiers: Sequence[int]) -> Ran:
         self._frontiers = tuple(frontiers)
@@ -314,7 +314,7 @@ PATCHED: dict[str, tuple[str, Callable[[Patch], None]]] = {
     ),
     "what was sent of a session stays where it was filed": (
         "changing-session",
-        lambda patch: patch.setattr(Filed, "_moved", lambda self, sent, there, run: []),
+        lambda patch: patch.setattr(SentSessions, "_moved", lambda self, sent, there, run: []),
     ),
     "a key that was silent too long stays": (
         "running",
@@ -328,7 +328,7 @@ PATCHED: dict[str, tuple[str, Callable[[Patch], None]]] = {
     ),
     "right rows that meet new left ones count as unmatched": (
         "join-full",
-        lambda patch: patch.setattr(Meeting, "met_fresh", lambda self, rows: np.zeros(rows, np.bool_)),
+        lambda patch: patch.setattr(Matches, "met_fresh", lambda self, rows: np.zeros(rows, np.bool_)),
     ),
     "a right row alone is placed as a left one": ("join-right", lambda patch: patch.setattr(Output, "_place", placed_as_left)),
     "a condition that is null holds": (

@@ -16,7 +16,7 @@ from laws.over_engine import One, OverEngine, PartlySeenLog, Run
 from laws.test_engine_laws import a_case
 from penstock.core.time import FixedClock
 from penstock.engine.execute.placement import AcrossTasks, OneTask, Placement, travels_whole
-from penstock.engine.run.driver import Driver, Means
+from penstock.engine.run.driver import Driver, Resources
 from penstock.engine.run.outputs import targets
 from penstock.log.file.log import FileLog
 from penstock.storage.local import LocalStorage
@@ -62,7 +62,7 @@ class InTasks(One):
         if self.driver is None:
             make = targets(self.run.log, self.storage, self.run.directory / "views", self._fail)
             clock = self.run.clock
-            means = Means(self.run.log, self.storage, make, self._place, 2, self.buckets, clock=clock, fail=self._fail)
+            means = Resources(self.run.log, self.storage, make, self._place, 2, self.buckets, clock=clock, fail=self._fail)
             self.driver = Driver(self.plan, means)
             self.driver.start()
         return self.driver

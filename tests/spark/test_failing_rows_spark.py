@@ -13,7 +13,7 @@ from penstock import Flow, FlowTest, Schema, Tumbling, agg
 from penstock.engine.execute import sql_guard
 from penstock.engine.execute.sql import SqlSteps
 from penstock.engine.run import loop
-from penstock.engine.run.open import Wish
+from penstock.engine.run.open import EpochRequest
 from penstock.engine.run.progress import balance
 from penstock.engine.spark.analyze import SparkAnalyzer
 from penstock.errors import FailedRow
@@ -238,7 +238,7 @@ def check_a_case(seed: int, started: Start) -> None:
         t.send("readings", *rows[start : start + 8])
         for _ in range(rng.randrange(3)):
             cut = rng.choice([1, 2, 5, None])
-            if rng.random() < 0.4 and t.driver.worth_it(t.driver.open(Wish())):
+            if rng.random() < 0.4 and t.driver.worth_it(t.driver.open(EpochRequest())):
                 t.crash(rng.choice(["after_run", "before_decide", "after_decide"]), cut)
             else:
                 t.epoch(cut)

@@ -40,7 +40,7 @@ class Rule:
     past: int  # and so is one further than this before it
 
 
-class Told(NamedTuple):
+class Readings(NamedTuple):
     """What consecutive rows of one partition say."""
 
     devices: pa.Table  # the by columns
@@ -60,7 +60,7 @@ class Corrected(NamedTuple):
     state: pa.Table  # of the devices of these rows
 
 
-def correct(rule: Rule, told: Told, state: pa.Table | None) -> Corrected:
+def correct(rule: Rule, told: Readings, state: pa.Table | None) -> Corrected:
     """The rows' times set right. state: what is known of their devices, as `recall` gives it.
 
     A row without sent or received, or with such that no clock can explain, is moved as its device's rows before it were; it
@@ -136,7 +136,7 @@ class _Shown(NamedTuple):
         return starts[chosen], own[chosen]
 
 
-def _teaches(rule: Rule, told: Told) -> Mask:
+def _teaches(rule: Rule, told: Readings) -> Mask:
     """Which rows tell how far a clock is off: those whose own three times agree with when they were stored."""
     known = told.alive & told.known
     for times in (told.happened, told.sent, told.received):
@@ -145,7 +145,7 @@ def _teaches(rule: Rule, told: Told) -> Mask:
     return known & _plausible(rule, told, np.where(known, told.happened, 0) + apart)
 
 
-def _plausible(rule: Rule, told: Told, times: Times) -> Mask:
+def _plausible(rule: Rule, told: Readings, times: Times) -> Mask:
     there = (told.happened >= FIRST) & (told.happened <= LAST) & (times >= FIRST) & (times <= LAST)
     return np.asarray(there & (times <= told.appended + rule.future) & (times >= told.appended - rule.past))
 

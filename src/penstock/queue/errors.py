@@ -16,7 +16,7 @@ def full(spec: QueueSpec, waited: float) -> Full:
 
 def too_large(spec: QueueSpec) -> BadInput:
     return BadInput(
-        f"so much never fits into queue {spec.name}: it holds at most {most(spec.limit)}", hint="send it in smaller parts"
+        f"batch exceeds the limit of queue {spec.name}: it holds at most {most(spec.limit)}", hint="send it in smaller batches"
     )
 
 

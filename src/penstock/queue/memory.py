@@ -13,7 +13,7 @@ from penstock.log.groups.leases import LeaseClock, MachineClock
 from penstock.queue.checks import Ids, check_consumer, check_messages, check_spec
 from penstock.queue.dead_letters import as_dead_letter, no_queue
 from penstock.queue.errors import full, too_large, unroutable
-from penstock.queue.on_log import commands as desk
+from penstock.queue.on_log import commands
 from penstock.queue.port import Consumer, Delivery, Limit, Message, QueueSpec, QueueState, Settlement
 from penstock.queue.state.clock import SteadyClock
 from penstock.queue.state.limits import fits, too_many, too_old
@@ -47,7 +47,7 @@ class MemoryQueue:
     def receive(self, consumer: Consumer, most: int = 1, auto: bool = False) -> Sequence[Delivery]:
         check_consumer(consumer, most)
         with self._queues.guard:
-            items, _ = desk.lend(self.book, self._spec, consumer, most, self.wake())
+            items, _ = commands.lend(self.book, self._spec, consumer, most, self.wake())
             deliveries = self._deliveries(items)
             if auto:
                 self._forget(items, "acked")
@@ -56,7 +56,7 @@ class MemoryQueue:
     def settle(self, settlements: Sequence[Settlement]) -> Sequence[str]:
         with self._queues.guard:
             now = self.wake()
-            lost, events = desk.settle(self.book, self._spec, settlements, now)
+            lost, events = commands.settle(self.book, self._spec, settlements, now)
             self._bury(now)
             if events:
                 self._queues.guard.notify_all()
@@ -78,7 +78,7 @@ class MemoryQueue:
         if self.deleted:
             raise no_queue(self._spec.name, self._queues.names())
         now = self._queues.now()
-        desk.waken(self.book, now)
+        commands.waken(self.book, now)
         self._bury(now)
         return now
 
@@ -115,7 +115,7 @@ class MemoryQueue:
         """Of messages that are sent, the positions of those that this queue drops: the newest."""
         self.wake()
         away = too_many(self._spec, messages, self.book)
-        desk.turn_away(self.book, len(away))
+        commands.turn_away(self.book, len(away))
         return away
 
     def purge(self) -> int:
@@ -133,7 +133,7 @@ class MemoryQueue:
             self._queues.dead(self._spec).put([letter], now)
 
     def _forget(self, items: Sequence[Item], how: str) -> None:
-        desk.finish(self.book, items, how)
+        commands.finish(self.book, items, how)
         if items:
             self._queues.guard.notify_all()
 

@@ -26,9 +26,9 @@ from penstock.core.time import FOREVER, duration, instant, micros, moment
 from penstock.engine.flows.reopening import reopen
 from penstock.engine.lookup.rows import forget
 from penstock.engine.run.decision import Decisions
-from penstock.engine.run.driver import Driver, Means, Report
+from penstock.engine.run.driver import Driver, Report, Resources
 from penstock.engine.run.loop import ends
-from penstock.engine.run.open import Cut, Wish
+from penstock.engine.run.open import Cut, EpochRequest
 from penstock.engine.run.outputs import letter_topic, targets
 from penstock.errors import NotFound, PenstockError
 from penstock.flow.graph import FlowGraph
@@ -162,16 +162,16 @@ class FlowTest:
         """One epoch over what is there. cut: at most this many rows of each partition, also within a frame; or a function of
         (source, partition, rows there)."""
         chosen: Cut | None = (lambda s, p, n: min(n, cut)) if isinstance(cut, int) else cut
-        return self._epoch(Wish(cut=chosen))
+        return self._epoch(EpochRequest(cut=chosen))
 
     def catch_up(self) -> None:
         """Epochs until nothing is left to read and time comes no further."""
-        self._until_quiet(lambda: Wish(stops=ends(self.driver)))
+        self._until_quiet(lambda: EpochRequest(stops=ends(self.driver)))
 
     def end(self) -> None:
         """Reads everything, then marks every input +∞: all that is open closes."""
         self.catch_up()
-        self._until_quiet(lambda: Wish(end=True))
+        self._until_quiet(lambda: EpochRequest(end=True))
 
     def crash(self, point: str, cut: Cut | int | None = None) -> None:
         """Runs one epoch, dies at the named point, and starts again as after a crash.
@@ -205,7 +205,7 @@ class FlowTest:
 
     def reopen(self) -> None:
         """After `end`: lets the flow go on behind all that the end has closed, as `penstock flow reopen` does."""
-        storage = self.driver.means.storage
+        storage = self.driver.resources.storage
         self.driver.release()
         self._driver = None
         reopen(Decisions(storage, self.flow.name))
@@ -246,7 +246,7 @@ class FlowTest:
         from penstock.engine.diagnose.inspect import open_rows_of
 
         self._step(step)
-        return open_rows_of(self.driver.program, self.driver.means.storage, self.driver.last, step)
+        return open_rows_of(self.driver.program, self.driver.resources.storage, self.driver.last, step)
 
     @property
     def driver(self) -> Driver:
@@ -255,7 +255,7 @@ class FlowTest:
             storage = LocalStorage(str(self._directory / "flow"), sync=False)
             make = targets(self.log, storage, self._directory / "views", self._fail)
             sql = getattr(self._analyzer, "sql", None)
-            means = Means(self.log, storage, make, buckets=self.buckets, clock=self.clock, fail=self._fail, sql=sql)
+            means = Resources(self.log, storage, make, buckets=self.buckets, clock=self.clock, fail=self._fail, sql=sql)
             driver = Driver(self.plan, means)
             driver.start()
             self._driver = driver
@@ -267,14 +267,14 @@ class FlowTest:
             self._crash_at = None
             raise Crashed(point)
 
-    def _epoch(self, wish: Wish) -> Report | None:
-        report = self.driver.epoch(wish)
+    def _epoch(self, request: EpochRequest) -> Report | None:
+        report = self.driver.epoch(request)
         if report:
             self.reports.append(report)
         return report
 
-    def _until_quiet(self, wish: Callable[[], Wish]) -> None:
-        while self._epoch(wish()):
+    def _until_quiet(self, request: Callable[[], EpochRequest]) -> None:
+        while self._epoch(request()):
             pass
 
     def _step(self, name: str | None) -> None:

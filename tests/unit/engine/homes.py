@@ -8,7 +8,7 @@ from typing import Any
 from penstock import Flow
 from penstock.core.schema import Schema
 from penstock.engine.run import loop
-from penstock.engine.run.driver import Driver, Means
+from penstock.engine.run.driver import Driver, Resources
 from penstock.engine.run.epoch import Fail, nothing
 from penstock.engine.run.outputs import targets
 from penstock.engine.run.positions import Positions
@@ -49,7 +49,7 @@ class Home:
         facts = {name: self._facts(name) for name in self.log.topics()}
         storage = LocalStorage(self.path / "flows" / flow.name, sync=False)
         make = targets(self.log, storage, self.path / "views", fail)
-        means = Means(self.log, storage, make, fail=fail, tell=Positions(self.log, flow.name, 0).tell)
+        means = Resources(self.log, storage, make, fail=fail, tell=Positions(self.log, flow.name, 0).tell)
         return Driver(resolve(flow, NoAnalyzer(), facts), means)
 
     def _facts(self, name: str) -> TopicFacts:

@@ -10,7 +10,7 @@ from penstock.core.time import FOREVER, NEVER, instant, micros
 from penstock.engine.diagnose.trace import marks_of
 from penstock.engine.execute.placement import Job, Packed
 from penstock.engine.execute.program import lower
-from penstock.engine.run.open import Wish
+from penstock.engine.run.open import EpochRequest
 from penstock.engine.run.progress import balance
 from penstock.flow.analyzer import NoAnalyzer
 from penstock.flow.resolve import resolve
@@ -188,5 +188,5 @@ def test_a_run_that_ends_marks_tables_before_they_are_read(flow_test: Start) -> 
     t = flow_test(shop())
     user(t, "Ann", 0)
     order(t, 1, 20)
-    t.driver.epoch(Wish(end=True))
+    t.driver.epoch(EpochRequest(end=True))
     assert names(t) == {"O1": None}

@@ -14,7 +14,7 @@ from faults.engine_shop import SparkFree
 from penstock import Flow, FlowTest, Producer, Schema, TopicSpec, Tumbling, View, agg
 from penstock.engine.run import loop
 from penstock.engine.run.driver import Driver
-from penstock.engine.run.open import Wish
+from penstock.engine.run.open import EpochRequest
 from penstock.errors import BadFlow
 
 READINGS = "device string, value long, happened timestamp, sent timestamp, received timestamp"
@@ -222,7 +222,7 @@ def test_a_home_with_files_gives_the_same(tmp_path: Path, once: tuple[Any, ...])
     with Producer(topic, batch_rows=5, linger="1 day") as producer:
         for n, row in enumerate(history()):
             producer.send(row, partition=n // 5 % 2)
-    while _started(runtime, lambda driver: driver.epoch(Wish(rows=10))):
+    while _started(runtime, lambda driver: driver.epoch(EpochRequest(rows=10))):
         pass
     _started(runtime, lambda driver: loop.drain(driver, threading.Event(), lambda report: None))
     with View(tmp_path / "views", "right") as right, View(tmp_path / "views", "per_minute") as per_minute:

@@ -46,5 +46,5 @@ def test_a_jvm_that_ends_while_it_is_started_is_told_with_its_last_words(tmp_pat
     assert "error: the JVM did not start\n" in done.stderr
     assert "There is insufficient memory for the Java" in done.stderr
     assert "hint: what it said is the cause; if it was killed" in done.stderr
-    assert "not foreseen" not in done.stderr
+    assert "unexpected error" not in done.stderr
     assert all(line.startswith("starting") for line in done.stdout.splitlines())

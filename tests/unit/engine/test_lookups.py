@@ -1,4 +1,4 @@
-"""Lookups at their desk: who is asked for what, how often, how long an answer counts, and what is said when none comes."""
+"""Lookups at their client: who is asked for what, how often, how long an answer counts, and what is said when none comes."""
 
 import threading
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from penstock.core.change import POSITION, TIME, WATERMARK
 from penstock.core.schema import Schema
-from penstock.engine.lookup.rows import Desk, desk_of, look_up
+from penstock.engine.lookup.rows import LookupClient, client_of, look_up
 from penstock.errors import BadFlow, Unanswered
 from penstock.flow.lookups import asking
 from penstock.plan import Lookup, Origin, Step
@@ -61,12 +61,12 @@ def step_of(remote: Any, on: str = "id", answers: str = "name string, age int", 
     return Step("who", ("orders",), lookup, schema, Origin("shop.py", 7), on_error=on_error)
 
 
-def desk(remote: Any, time: Time | None = None, **other: Any) -> Desk:
+def client(remote: Any, time: Time | None = None, **other: Any) -> LookupClient:
     clock = time or Time()
-    return Desk(step_of(remote, **other), now=lambda: clock.now, wait=clock.wait)
+    return LookupClient(step_of(remote, **other), now=lambda: clock.now, wait=clock.wait)
 
 
-def ask(at: Desk, *ids: int) -> list[Any]:
+def ask(at: LookupClient, *ids: int) -> list[Any]:
     return at.answers([(n,) for n in ids])[0]
 
 
@@ -75,7 +75,7 @@ def ask(at: Desk, *ids: int) -> list[Any]:
 
 def test_each_key_is_asked_for_once_and_answered_in_its_place() -> None:
     service = Service()
-    answers, told = desk(service).answers([(3,), (2,), (1,)])
+    answers, told = client(service).answers([(3,), (2,), (1,)])
     assert answers == [("n3", 3), None, ("n1", 1)]
     assert service.asked == [[{"id": 3}, {"id": 2}, {"id": 1}]]
     assert told == {"keys": 3, "calls": 1}
@@ -83,14 +83,14 @@ def test_each_key_is_asked_for_once_and_answered_in_its_place() -> None:
 
 def test_many_keys_are_asked_for_in_batches() -> None:
     service = Service()
-    _, told = desk(service, batch=4).answers([(n,) for n in range(10)])
+    _, told = client(service, batch=4).answers([(n,) for n in range(10)])
     assert [len(keys) for keys in service.asked] == [4, 4, 2]
     assert told["calls"] == 3
 
 
 def test_an_answer_counts_until_it_is_too_old_also_where_it_was_none() -> None:
     service, time = Service(), Time()
-    at = desk(service, time, cache="1 minute")
+    at = client(service, time, cache="1 minute")
     ask(at, 1, 2)
     time.now = 59.9
     _, told = at.answers([(1,), (2,)])
@@ -102,7 +102,7 @@ def test_an_answer_counts_until_it_is_too_old_also_where_it_was_none() -> None:
 
 def test_without_a_cache_everybody_is_asked_again() -> None:
     service = Service()
-    at = desk(service, cache=None)
+    at = client(service, cache=None)
     ask(at, 1)
     ask(at, 1)
     assert len(service.asked) == 2
@@ -111,7 +111,7 @@ def test_without_a_cache_everybody_is_asked_again() -> None:
 
 def test_of_too_many_answers_the_least_recently_used_goes() -> None:
     service = Service()
-    at = desk(service, cache_keys=3)
+    at = client(service, cache_keys=3)
     ask(at, 1, 3, 5)
     ask(at, 1)
     ask(at, 7)
@@ -125,14 +125,14 @@ def test_of_too_many_answers_the_least_recently_used_goes() -> None:
 
 def test_a_call_that_fails_is_repeated_after_ever_longer_pauses() -> None:
     service, time = Service(fails=3), Time()
-    answers, told = desk(service, time).answers([(1,)])
+    answers, told = client(service, time).answers([(1,)])
     assert answers == [("n1", 1)]
     assert told == {"keys": 1, "calls": 4, "failed calls": 3}
     assert all(low <= waited <= high for waited, (low, high) in zip(time.waited, ((0.5, 1), (1, 2), (2, 4)), strict=True))
 
 
 def test_when_none_comes_it_is_said_who_failed_where_how_often_and_why() -> None:
-    at = desk(Service(fails=99))
+    at = client(Service(fails=99))
     with pytest.raises(Unanswered) as failed:
         ask(at, 1)
     assert str(failed.value).splitlines() == [
@@ -145,7 +145,7 @@ def test_when_none_comes_it_is_said_who_failed_where_how_often_and_why() -> None
 
 def test_after_many_failures_in_a_row_nobody_is_asked_for_a_while_and_then_once() -> None:
     service, time = Service(fails=7), Time()
-    at = desk(service, time, breaker=6, rest="30 seconds")
+    at = client(service, time, breaker=6, rest="30 seconds")
     for _ in range(2):
         with pytest.raises(Unanswered):
             ask(at, 1)
@@ -164,13 +164,13 @@ def test_after_many_failures_in_a_row_nobody_is_asked_for_a_while_and_then_once(
 
 def test_what_was_answered_before_a_failure_is_not_asked_for_again() -> None:
     service = Service()
-    at = desk(service, batch=2, retries=0)
+    at = client(service, batch=2, retries=0)
 
     def second_fails(keys: list[dict[str, Any]]) -> Any:
         service.fails = int(len(service.asked) == 1)
         return service(keys)
 
-    at = desk(second_fails, batch=2, retries=0)
+    at = client(second_fails, batch=2, retries=0)
     with pytest.raises(Unanswered):
         ask(at, 1, 3, 5)
     assert ask(at, 1, 3, 5) == [("n1", 1), ("n3", 3), ("n5", 5)]
@@ -189,12 +189,12 @@ def test_a_call_that_takes_too_long_is_a_failure_and_holds_nobody_up() -> None:
         return [{"name": "late" if len(calls) == 1 else "in time"} for _ in keys]
 
     try:
-        answers, told = desk(slow_once, timeout="50 ms").answers([(1,)])
+        answers, told = client(slow_once, timeout="50 ms").answers([(1,)])
         assert started.is_set()
         assert answers == [("in time", None)]
         assert told["failed calls"] == 1
         with pytest.raises(Unanswered, match="no answer within 50 ms"):
-            ask(desk(lambda keys: free.wait(60), timeout="50 ms", retries=0), 1)
+            ask(client(lambda keys: free.wait(60), timeout="50 ms", retries=0), 1)
     finally:
         free.set()
 
@@ -204,7 +204,7 @@ def test_a_timeout_that_the_function_itself_raises_is_told_as_its_own() -> None:
         raise TimeoutError("the service said so")
 
     with pytest.raises(Unanswered, match=r"(?s)the last time: TimeoutError: the service said so"):
-        ask(desk(gives_up), 1)
+        ask(client(gives_up), 1)
 
 
 # what it may answer
@@ -223,7 +223,7 @@ def test_a_timeout_that_the_function_itself_raises_is_told_as_its_own() -> None:
 )
 def test_an_answer_of_another_form_is_refused_at_once(answer: Callable[..., Any], said: str) -> None:
     calls: list[int] = []
-    at = desk(lambda keys: (calls.append(1), answer(keys))[1], on_error="stop")
+    at = client(lambda keys: (calls.append(1), answer(keys))[1], on_error="stop")
     with pytest.raises(BadFlow, match=said) as refused:
         ask(at, 1, 2)
     assert refused.value.hint == "its schema= is name string, age int"
@@ -231,7 +231,7 @@ def test_an_answer_of_another_form_is_refused_at_once(answer: Callable[..., Any]
 
 
 def test_an_answer_that_cannot_be_used_concerns_its_key_alone() -> None:
-    at = desk(lambda keys: [{"age": "old"}, {"name": "ann", "age": 7}, ValueError("closed")])
+    at = client(lambda keys: [{"age": "old"}, {"name": "ann", "age": 7}, ValueError("closed")])
     old, ann, closed = ask(at, 1, 2, 3)
     assert "column 'age' wants int, found the text 'old'" in old
     assert ann == ("ann", 7)
@@ -239,7 +239,7 @@ def test_an_answer_that_cannot_be_used_concerns_its_key_alone() -> None:
 
 
 def test_values_are_taken_as_those_of_rows_are() -> None:
-    at = desk(
+    at = client(
         lambda keys: [{"since": "2024-01-15T10:00:00Z", "share": "1.50"}] * len(keys), answers="since timestamp, share decimal(4,2)"
     )
     ((since, share),) = ask(at, 1)
@@ -296,8 +296,8 @@ def test_equal_floats_ask_once_however_they_are_written() -> None:
 
 def test_a_desk_belongs_to_its_step_alone() -> None:
     one, other = step_of(Service()), step_of(Service())
-    assert desk_of(one) is desk_of(one)
-    assert desk_of(one) is not desk_of(other)
+    assert client_of(one) is client_of(one)
+    assert client_of(one) is not client_of(other)
     for _ in range(40):
-        desk_of(replace(one, node=replace(one.node)))
-    assert not desk_of(one).kept
+        client_of(replace(one, node=replace(one.node)))
+    assert not client_of(one).kept

@@ -11,7 +11,7 @@ from penstock.core.schema import Schema
 from penstock.core.time import FOREVER, NEVER, FixedClock
 from penstock.engine.execute.program import Program, lower
 from penstock.engine.run.decision import Decision, EngineMark, PartitionState, RunRef
-from penstock.engine.run.open import TICK, Opened, Wish, learned, open_epoch, spread
+from penstock.engine.run.open import TICK, EpochRequest, Opened, learned, open_epoch, spread
 from penstock.errors import Mismatch, OffsetGone
 from penstock.flow.analyzer import NoAnalyzer
 from penstock.flow.resolve import resolve
@@ -47,11 +47,11 @@ class Bench:
         columns = [pa.array(["k"] * len(times)), pa.array(times, pa.int64()).cast(pa.timestamp("us", tz="UTC"))]
         self.topic.append(partition, pa.record_batch(columns, schema=Schema.of(COLUMNS).arrow))
 
-    def open(self, **wish: Any) -> Opened:
-        return open_epoch(self.program, self.log, self.last, self.clock.now(), Wish(**wish))
+    def open(self, **request: Any) -> Opened:
+        return open_epoch(self.program, self.log, self.last, self.clock.now(), EpochRequest(**request))
 
-    def decide(self, times: Mapping[tuple[str, int], int] | None = None, **wish: Any) -> Opened:
-        opened = self.open(**wish)
+    def decide(self, times: Mapping[tuple[str, int], int] | None = None, **request: Any) -> Opened:
+        opened = self.open(**request)
         sources = learned(opened, self.program, times or {}, {})
         self.last = Decision(
             "shop", "", 1, opened.epoch, opened.clock, "", 1, sources, {}, opened.marks, dict(opened.frontiers), self.runs, (), {}
@@ -222,7 +222,7 @@ def test_a_topic_that_is_not_there_yet_is_waited_for() -> None:
     bench = Bench(1)
     bench.log.delete("orders")
     program = lower(resolve(bench.flow, NoAnalyzer()), {"orders": None})
-    opened = open_epoch(program, bench.log, None, 0, Wish())
+    opened = open_epoch(program, bench.log, None, 0, EpochRequest())
     assert (opened.ranges, opened.frontiers["sales"]) == ((), NEVER)
 
 
@@ -232,7 +232,7 @@ def test_a_topic_that_was_made_again_is_refused() -> None:
     bench.decide()
     bench.log.delete("orders")
     with pytest.raises(Mismatch, match="is gone"):
-        open_epoch(lower(resolve(bench.flow, NoAnalyzer()), {"orders": None}), bench.log, bench.last, 0, Wish())
+        open_epoch(lower(resolve(bench.flow, NoAnalyzer()), {"orders": None}), bench.log, bench.last, 0, EpochRequest())
     bench.create(1)
     with pytest.raises(Mismatch, match="deleted and made again"):
         bench.open()

@@ -9,8 +9,8 @@ from penstock import Flow, Schema, TopicSpec, Tumbling, agg
 from penstock.core.time import NEVER
 from penstock.engine.execute import placement
 from penstock.engine.execute.program import Place, Program, Reader, lower
-from penstock.engine.run.driver import Driver, Means
-from penstock.engine.run.open import Wish
+from penstock.engine.run.driver import Driver, Resources
+from penstock.engine.run.open import EpochRequest
 from penstock.errors import BadFlow
 from penstock.flow.resolve import resolve
 from penstock.flow.stream import Stream
@@ -173,12 +173,12 @@ def test_a_flow_that_waits_for_a_topic_is_lowered_once_and_again_when_it_has_com
     flow, log = Flow("f"), MemoryLog()
     stream(flow).union(stream(flow, "more")).view("out", key="key")
     log.create(TopicSpec("orders", schema=Schema.of(COLUMNS), time="at"))
-    driver = Driver(resolve(flow, Strings()), Means(log, MemoryStorage(), lambda program: []))
+    driver = Driver(resolve(flow, Strings()), Resources(log, MemoryStorage(), lambda program: []))
     driver.start()
     first = driver.program
-    driver.open(Wish())
+    driver.open(EpochRequest())
     assert driver.program is first
     log.create(TopicSpec("more", schema=Schema.of(COLUMNS), time="at"))
-    driver.open(Wish())
+    driver.open(EpochRequest())
     assert driver.program.sources["more"].there
     driver.release()

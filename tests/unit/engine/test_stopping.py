@@ -41,7 +41,7 @@ def away(driver: Driver, sink: str, error: Exception) -> None:
 @pytest.mark.parametrize("threaded", [False, True])
 def test_a_stop_while_a_sink_is_away_ends_in_order_and_says_what_comes_with_the_next_start(threaded: bool, home: Home) -> None:
     driver = home.driver(shop())
-    driver.means.threaded = threaded
+    driver.resources.threaded = threaded
     driver.start()
     away(driver, "view.sales", SinkUnavailable("the disk is away"))
     assert driver.epoch()
@@ -55,7 +55,7 @@ def test_a_stop_while_a_sink_is_away_ends_in_order_and_says_what_comes_with_the_
 
 def test_several_epochs_that_a_sink_has_not_taken_are_one_line(home: Home) -> None:
     driver = home.driver(shop())
-    driver.means.threaded = True
+    driver.resources.threaded = True
     driver.start()
     away(driver, "view.sales", SinkUnavailable("the disk is away"))
     assert driver.epoch()
@@ -146,7 +146,7 @@ def test_a_driver_of_an_earlier_life_that_sleeps_inside_an_epoch_decides_nothing
             begun.append(passed)
             remove(home)
 
-    driver.means.fail = driver.setting.fail = fail  # type: ignore[method-assign]
+    driver.resources.fail = driver.setting.fail = fail  # type: ignore[method-assign]
     with pytest.raises(Replaced, match="flow shop was reset or dropped"):
         driver.epoch()
     driver.release()

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from penstock.core.change import HASH
 from penstock.core.time import FIRST, LAST
-from penstock.kernels.clocks import DELAY, STEP, STEPS, Rule, Told, correct, merged, recall
+from penstock.kernels.clocks import DELAY, STEP, STEPS, Readings, Rule, correct, merged, recall
 
 SPAN = 10 * STEPS  # a step of the span is 10
 RULE = Rule(("device",), SPAN, future=1_000, past=5_000)
@@ -25,13 +25,13 @@ class Row(NamedTuple):
     appended: int
 
 
-def told(rows: list[Row], by: tuple[str, ...] = ("device",)) -> Told:
+def told(rows: list[Row], by: tuple[str, ...] = ("device",)) -> Readings:
     kind = pa.float64() if any(isinstance(r.device, float) for r in rows) else pa.string()
     devices = pa.table({name: pa.array([r.device for r in rows], kind) for name in by})
     known = np.array([r.sent is not None and r.received is not None for r in rows], bool)
     longs = [np.array([getattr(r, n) or 0 for r in rows], np.int64) for n in ("happened", "sent", "received", "appended")]
     happened, sent, received, appended = longs
-    return Told(devices, happened, sent, received, known, np.ones(len(rows), bool), appended)
+    return Readings(devices, happened, sent, received, known, np.ones(len(rows), bool), appended)
 
 
 def fixed(rows: list[Row], cuts: tuple[int, ...] = (), rule: Rule = RULE) -> list[tuple[int, int | None, bool]]:

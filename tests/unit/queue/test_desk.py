@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.queue.on_log import commands as desk
+from penstock.queue.on_log import commands
 from penstock.queue.port import Consumer, QueueSpec, QueueState, Settlement
 from penstock.queue.state.machine import Book, Item, Now
 from penstock.queue.state.snapshot import restored, taken
@@ -50,15 +50,15 @@ class Office:
             self.now = self.now._replace(wall=self.now.wall + step[1] * 1_000_000, beat=self.now.beat + step[2] * 1_000_000)
         elif step[0] == "boot":
             self.now = self.now._replace(boot=step[1])
-        events = desk.waken(self.book, self.now)
+        events = commands.waken(self.book, self.now)
         if step[0] not in ("pass", "boot"):
             events += getattr(self, step[0].replace(" ", "_"))(*step[1:])
-        events += desk.finish(self.book, [self.book.items[place] for place in self.book.leaving], "dead")
+        events += commands.finish(self.book, [self.book.items[place] for place in self.book.leaving], "dead")
         written = orjson.loads(orjson.dumps(events))
         self.journal += written
         for event in written:
             again(self.follower, event)
-        desk.waken(self.follower, self.now)  # it looks at the clock, too, whenever it reads on
+        commands.waken(self.follower, self.now)  # it looks at the clock, too, whenever it reads on
 
     def admit(self, wishes: Sequence[tuple[Any, ...]]) -> list[Any]:
         said = []
@@ -71,8 +71,8 @@ class Office:
         return [event]
 
     def lend(self, who: str, most: int, lease: int) -> list[Any]:
-        items, events = desk.lend(self.book, self.spec, Consumer(who, 6, lease * SECOND), most, self.now)
-        self.receipts += map(desk.receipt, items)
+        items, events = commands.lend(self.book, self.spec, Consumer(who, 6, lease * SECOND), most, self.now)
+        self.receipts += map(commands.receipt, items)
         return events
 
     def settle(self, told: Sequence[tuple[int, Any, int | None, bool]]) -> list[Any]:
@@ -81,37 +81,37 @@ class Office:
             for which, fate, delay, tried in told
             if self.receipts
         ]
-        return desk.settle(self.book, self.spec, settlements, self.now)[1]
+        return commands.settle(self.book, self.spec, settlements, self.now)[1]
 
     def drop(self, messages: int, size: int) -> list[Any]:
-        return desk.finish(self.book, desk.oldest_free(self.book, messages, size), "dropped")
+        return commands.finish(self.book, commands.oldest_free(self.book, messages, size), "dropped")
 
     def purge(self) -> list[Any]:
-        return desk.finish(self.book, list(self.book.in_line()), "purged")
+        return commands.finish(self.book, list(self.book.in_line()), "purged")
 
     def turn_away(self, count: int) -> list[Any]:
-        return desk.turn_away(self.book, count)
+        return commands.turn_away(self.book, count)
 
 
 def again(book: Book, event: list[Any]) -> None:
     if event[0] == "admit":
         book.admit([Item(*said) for said in event[1]])
     else:
-        desk.told(book, event)
+        commands.told(book, event)
 
 
 def known(book: Book, spec: QueueSpec, now: Now) -> tuple[QueueState, object]:
     """All that anybody can find out about a book, to the very end."""
-    desk.waken(book, now)
+    commands.waken(book, now)
     state, line, ends = state_of(book, spec, now), [i.place for i in book.in_line()], list[object]()
     for _ in range(4):
-        items, _ = desk.lend(book, spec, Consumer("last", 1_000), 3, now)
-        ends.append([(i.place, i.count, desk.receipt(i)) for i in items])
-        desk.settle(book, spec, [Settlement(desk.receipt(i), "ack") for i in items[:2]], now)
+        items, _ = commands.lend(book, spec, Consumer("last", 1_000), 3, now)
+        ends.append([(i.place, i.count, commands.receipt(i)) for i in items])
+        commands.settle(book, spec, [Settlement(commands.receipt(i), "ack") for i in items[:2]], now)
         now = now._replace(beat=now.beat + 7_000_000, wall=now.wall + 7_000_000)
-        desk.waken(book, now)
+        commands.waken(book, now)
         ends.append(sorted(book.leaving.items()))
-        desk.finish(book, [book.items[place] for place in list(book.leaving)], "dead")
+        commands.finish(book, [book.items[place] for place in list(book.leaving)], "dead")
     return state, (line, ends, state_of(book, spec, now), {name: count for name, count in book.counts.items() if count})
 
 
@@ -153,7 +153,7 @@ def test_what_is_told_in_one_call_is_written_in_its_order() -> None:
     office.do(("lend", "anna", 4, 5))
     a, b, c, d = office.receipts
     fates = [(a, "extend"), (a, "ack"), (b, "ack"), (c, "nack"), (d, "ack")]
-    lost, events = desk.settle(office.book, office.spec, [Settlement(r, f) for r, f in fates], office.now)  # type: ignore[arg-type]
+    lost, events = commands.settle(office.book, office.spec, [Settlement(r, f) for r, f in fates], office.now)  # type: ignore[arg-type]
     assert lost == []
     assert [event[0] for event in events] == ["extend", "done", "back", "done"]
     assert events[1] == ["done", "acked", [1, 2]]
@@ -165,19 +165,19 @@ def test_a_receipt_that_is_used_twice_in_one_call_counts_once() -> None:
     office.do(("lend", "anna", 2, 5))
     a, b = office.receipts
     told = [Settlement(a, "ack"), Settlement(a, "nack"), Settlement(b, "reject"), Settlement(b, "ack"), Settlement(a, "ack")]
-    assert desk.settle(office.book, office.spec, told, office.now)[0] == [a, b, a]
+    assert commands.settle(office.book, office.spec, told, office.now)[0] == [a, b, a]
 
 
 def test_at_least_so_many_and_so_large_are_the_oldest() -> None:
     book = Book()
     book.admit([Item(place, size, 0) for place, size in enumerate((5, 1, 9, 2), 1)])
-    assert [i.place for i in desk.oldest_free(book, 1, 0)] == [1]
-    assert [i.place for i in desk.oldest_free(book, 0, 6)] == [1, 2]
-    assert [i.place for i in desk.oldest_free(book, 0, 7)] == [1, 2, 3]
-    assert [i.place for i in desk.oldest_free(book, 9, 0)] == [1, 2, 3, 4]
-    assert desk.oldest_free(book, 0, 0) == desk.oldest_free(book, -1, -5) == []
+    assert [i.place for i in commands.oldest_free(book, 1, 0)] == [1]
+    assert [i.place for i in commands.oldest_free(book, 0, 6)] == [1, 2]
+    assert [i.place for i in commands.oldest_free(book, 0, 7)] == [1, 2, 3]
+    assert [i.place for i in commands.oldest_free(book, 9, 0)] == [1, 2, 3, 4]
+    assert commands.oldest_free(book, 0, 0) == commands.oldest_free(book, -1, -5) == []
 
 
 def test_an_event_of_an_unknown_kind_is_noticed() -> None:
     with pytest.raises(ValueError, match="no event is called surprise"):
-        desk.told(Book(), ["surprise"])
+        commands.told(Book(), ["surprise"])

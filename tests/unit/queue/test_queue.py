@@ -10,7 +10,7 @@ import pytest
 from penstock import Binding, Limit, Message, Queue, Reject
 from penstock.errors import AlreadyThere, BadInput, BadTime, DiskFull, Full, LeaseLost, Unroutable
 from penstock.log.groups.leases import ManualClock
-from penstock.queue.client.prefetch import Hands
+from penstock.queue.client.prefetch import Prefetch
 from penstock.queue.message import Lent
 from penstock.queue.port import Consumer
 from unit.queue.conftest import Make
@@ -239,7 +239,7 @@ def test_extending_begins_the_lease_of_the_consumer_anew(emails: Queue, leases: 
 def test_what_is_borrowed_ahead_is_renewed_before_it_is_handed_out(emails: Queue, leases: ManualClock) -> None:
     emails.send_many(["a", "b", "c"])
     now = [0.0]
-    hands = Hands(emails.port, Consumer("me", lease=timedelta(seconds=10)), False, lambda: now[0])
+    hands = Prefetch(emails.port, Consumer("me", lease=timedelta(seconds=10)), False, lambda: now[0])
     hands.fill(10)
     assert [lent.text for lent in hands.pick(1, Lent)] == ["a"]
     now[0], _ = 6.0, leases.advance(6)
@@ -254,7 +254,7 @@ def test_what_is_borrowed_ahead_is_renewed_before_it_is_handed_out(emails: Queue
 def test_what_was_lost_while_it_waited_is_not_handed_out(emails: Queue, leases: ManualClock) -> None:
     emails.send_many(["a", "b"])
     now = [0.0]
-    hands = Hands(emails.port, Consumer("me", lease=timedelta(seconds=10)), False, lambda: now[0])
+    hands = Prefetch(emails.port, Consumer("me", lease=timedelta(seconds=10)), False, lambda: now[0])
     hands.fill(10)
     leases.advance(10)
     with emails.consumer() as other:
@@ -268,7 +268,7 @@ def test_what_was_lost_while_it_waited_is_not_handed_out(emails: Queue, leases: 
 
 def test_what_is_handed_out_changes_under_the_guard_alone_so_that_it_can_be_given_back(emails: Queue) -> None:
     emails.send_many(["a", "b"])
-    hands = Hands(emails.port, Consumer("me"), False)
+    hands = Prefetch(emails.port, Consumer("me"), False)
 
     class Guarded(dict[str, Lent]):
         def pop(self, *key: Any) -> Any:

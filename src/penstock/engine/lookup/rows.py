@@ -1,4 +1,4 @@
-"""Lookups, inside a task: rows with one key ask once, answers are kept for a while, and who does not answer is left in peace.
+"""Lookups, inside a task: rows with one key ask once, answers are cached, and a circuit breaker pauses calls to a failing service.
 
 Answers are kept by process: tasks of one worker share them. What a lookup gives is written to files before anything is made of it
 (the steps behind it lie in the next segment), so a task that runs again finds the answers that the first one got."""
@@ -33,7 +33,7 @@ class Unfit(str):
 
 Answer = tuple[Any, ...] | Unfit | None  # values in the order of the columns of the answers
 
-_DESKS = 32  # lookups whose answers a process keeps
+_CLIENTS = 32  # lookups whose answers a process keeps
 _LONGEST_PAUSE = 30.0
 _FAILED = object()
 
@@ -45,8 +45,8 @@ def look_up(step: Step, rows: pa.Table, system: Sequence[str]) -> tuple[pa.Table
     assert isinstance(lookup, Lookup)
     firsts, asks, which = _distinct([plain(column(rows, name)) for name in lookup.on])
     wanted = rows.select(list(lookup.on)).take(pa.array(firsts)).to_pylist()
-    desk = desk_of(step)
-    answers, fates = desk.answers([tuple(key.values()) for key in wanted])
+    client = client_of(step)
+    answers, fates = client.answers([tuple(key.values()) for key in wanted])
     known = np.array([isinstance(answer, tuple) for answer in answers], np.bool_)
     met = np.zeros(rows.num_rows, np.bool_)
     met[asks] = known[which]
@@ -56,7 +56,7 @@ def look_up(step: Step, rows: pa.Table, system: Sequence[str]) -> tuple[pa.Table
     made = {n: _values(answers, i, t).take(indices) for i, (n, t) in enumerate(_types(lookup)) if n in step.schema}
     columns = {n: made[n] if n in made else rows.column(n) for n in step.schema.names}
     out = pa.table(columns | {n: rows.column(n) for n in system if n in rows.column_names})
-    failures = _failures(desk, answers, at) if step.on_error == "dead" else []
+    failures = _failures(client, answers, at) if step.on_error == "dead" else []
     answered = int(np.count_nonzero(met))
     fates.update({"in": rows.num_rows, "answered": answered, "unmatched": rows.num_rows - answered - len(failures)})
     if lookup.how == "inner":
@@ -64,11 +64,11 @@ def look_up(step: Step, rows: pa.Table, system: Sequence[str]) -> tuple[pa.Table
     return (without(out, failures) if failures else out), fates, failures
 
 
-def _failures(desk: "Desk", answers: Sequence[Answer], asked: npt.NDArray[np.int64]) -> list[Failure]:
+def _failures(client: "LookupClient", answers: Sequence[Answer], asked: npt.NDArray[np.int64]) -> list[Failure]:
     """The rows whose answer cannot be used; asked: for each row the number of its key, -1 where it has none."""
     unfit = np.array([isinstance(answer, Unfit) for answer in answers] + [False], np.bool_)
     rows = np.flatnonzero(unfit[asked]).tolist()
-    return [Failure(row, f"lookup {desk.asker.name}", str(answers[asked[row]])) for row in rows]
+    return [Failure(row, f"lookup {client.asker.name}", str(answers[asked[row]])) for row in rows]
 
 
 def _types(lookup: Lookup) -> list[tuple[str, pa.DataType]]:
@@ -94,7 +94,7 @@ def _distinct(keys: Sequence[pa.Array]) -> tuple[npt.NDArray[np.int64], npt.NDAr
 
 
 @dataclass
-class Desk:
+class LookupClient:
     """One lookup in one process: its answers, and how whoever is asked has been lately."""
 
     step: Step
@@ -223,23 +223,23 @@ class Desk:
         raise BadFlow(f"{self.asker.name} {what}", self.where, hint=hint)
 
 
-_DESK: "OrderedDict[int, Desk]" = OrderedDict()
+_KEPT_CLIENTS: "OrderedDict[int, LookupClient]" = OrderedDict()
 _DESK_LOCK = threading.Lock()
 
 
-def desk_of(step: Step) -> Desk:
-    """The desk of a lookup in this process; one that was long not asked for is closed."""
+def client_of(step: Step) -> LookupClient:
+    """The client of a lookup in this process; one that was long not asked for is closed."""
     with _DESK_LOCK:
-        found = _DESK.get(id(step.node))
+        found = _KEPT_CLIENTS.get(id(step.node))
         if found is None or found.lookup is not step.node:
-            found = _DESK[id(step.node)] = Desk(step)
-        _DESK.move_to_end(id(step.node))
-        while len(_DESK) > _DESKS:
-            _DESK.popitem(last=False)
+            found = _KEPT_CLIENTS[id(step.node)] = LookupClient(step)
+        _KEPT_CLIENTS.move_to_end(id(step.node))
+        while len(_KEPT_CLIENTS) > _CLIENTS:
+            _KEPT_CLIENTS.popitem(last=False)
         return found
 
 
 def forget() -> None:
     """Every answer that this process keeps, as if it had just begun."""
     with _DESK_LOCK:
-        _DESK.clear()
+        _KEPT_CLIENTS.clear()

@@ -18,7 +18,7 @@ from penstock.engine.run.deliver import Deliverer, Sweeper, Target
 from penstock.engine.run.epoch import Fail, Setting, Timing, nothing, run_epoch
 from penstock.engine.run.history import keep_record
 from penstock.engine.run.horizon import horizon
-from penstock.engine.run.open import Opened, Wish, open_epoch
+from penstock.engine.run.open import EpochRequest, Opened, open_epoch
 from penstock.errors import DiskFull, Held, LostRace, Mismatch, NotFound, Passing, PenstockError, Replaced, TornEpoch
 from penstock.kernels.port import crossed
 from penstock.log.port import Log, Topic
@@ -54,7 +54,7 @@ def untold(program: Program, decision: Decision, now: bool = False) -> None:
 
 
 @dataclass
-class Means:
+class Resources:
     """What a driver works with."""
 
     log: Log
@@ -73,9 +73,9 @@ class Means:
 
 
 class Driver:
-    def __init__(self, plan: Plan, means: Means) -> None:
-        self.plan, self.means = plan, means
-        self.decisions = Decisions(means.storage, plan.flow)
+    def __init__(self, plan: Plan, resources: Resources) -> None:
+        self.plan, self.resources = plan, resources
+        self.decisions = Decisions(resources.storage, plan.flow)
         self.program = lower(plan, self._topics())
         self.last: Decision | None = None
         self.deliverer = Deliverer((), self.decisions)
@@ -87,7 +87,7 @@ class Driver:
         topics: dict[str, Topic | None] = {}
         for source in self.plan.sources.values():
             try:
-                topics[source.topic] = self.means.log.topic(source.topic)
+                topics[source.topic] = self.resources.log.topic(source.topic)
             except NotFound:
                 topics[source.topic] = None
         return topics
@@ -117,22 +117,22 @@ class Driver:
         generation = self.decisions.generation(whoever() | self._described())
         self.last = self.decisions.last()
         self._check(incarnation)
-        self.deliverer = Deliverer(self.means.targets(self.program), self.decisions, self.means.threaded)
+        self.deliverer = Deliverer(self.resources.targets(self.program), self.decisions, self.resources.threaded)
         self.deliverer.recover(incarnation, generation, self.last, self.sources)
-        self.sweeper = Sweeper(self.means.storage, self.decisions)
+        self.sweeper = Sweeper(self.resources.storage, self.decisions)
         self.sweeper.load()
         self.setting = Setting(
             program=self.program,
-            log=self.means.log,
-            storage=self.means.storage,
+            log=self.resources.log,
+            storage=self.resources.storage,
             decisions=self.decisions,
             incarnation=incarnation,
             generation=generation,
-            buckets=self.means.buckets,
-            place=self.means.place,
-            tasks=self.means.tasks,
-            sql=self.means.sql,  # type: ignore[arg-type]
-            fail=self.means.fail,
+            buckets=self.resources.buckets,
+            place=self.resources.place,
+            tasks=self.resources.tasks,
+            sql=self.resources.sql,  # type: ignore[arg-type]
+            fail=self.resources.fail,
         )
 
     def _described(self) -> dict[str, Any]:
@@ -140,7 +140,7 @@ class Driver:
         sources = {name: spec.topic for name, spec in self.program.sources.items() if not spec.static}
         outputs = [{"kind": out.kind, "name": out.name} for out in self.plan.outputs]
         known = {"steps": describe(self.plan), "holders": holders(self.plan), "names": [step.name for step in self.plan.steps]}
-        return known | {"sources": sources, "outputs": outputs, "log": where(self.means.log)} | self._horizon()
+        return known | {"sources": sources, "outputs": outputs, "log": where(self.resources.log)} | self._horizon()
 
     def _horizon(self) -> dict[str, Any]:
         """From when on the flow could go on, where a version has ended its input that did not note it."""
@@ -148,7 +148,7 @@ class Driver:
         if last is None or last.horizon or not any(s.used >= FOREVER for s in last.sources.values()):
             return {}
         try:
-            return {"horizon": horizon(self.program, self.means.log, last.sources, None)}
+            return {"horizon": horizon(self.program, self.resources.log, last.sources, None)}
         except (KeyError, NotFound):  # the flow was changed, or an input is gone: both are told soon
             return {}
 
@@ -172,15 +172,15 @@ class Driver:
                 hint=f"give the changed flow another name; or start it over: penstock flow reset {self.plan.flow}",
             )
 
-    def open(self, wish: Wish) -> Opened:
+    def open(self, request: EpochRequest) -> Opened:
         if self._has_come():
             self.program = self.setting.program = lower(self.plan, self._topics())
-        return open_epoch(self.program, self.means.log, self.last, self.means.clock.now(), wish)
+        return open_epoch(self.program, self.resources.log, self.last, self.resources.clock.now(), request)
 
     def _has_come(self) -> bool:
         """Whether a topic that was missing is there now: then the sources are looked at anew."""
         missing = {spec.topic for spec in self.program.sources.values() if not spec.there}
-        return bool(missing) and not missing.isdisjoint(self.means.log.topics())
+        return bool(missing) and not missing.isdisjoint(self.resources.log.topics())
 
     def worth_it(self, opened: Opened) -> bool:
         """Rows to read, time that has come further, a gap to be written into the books, or a partition first seen: what was used
@@ -201,11 +201,11 @@ class Driver:
             return False
         return any(crossed((last.clock, opened.clock), every) for every in early.values()) and last.rows > 0
 
-    def epoch(self, wish: Wish | None = None) -> Report | None:
+    def epoch(self, request: EpochRequest | None = None) -> Report | None:
         """One epoch, if there is anything to do. A driver that was replaced says so, whatever else it has met with (G10)."""
         try:
             self._refuse_replaced(_LOOK)
-            return self._epoch(replace(wish or Wish(), accept_gap=self.means.accept_gap))
+            return self._epoch(replace(request or EpochRequest(), accept_gap=self.resources.accept_gap))
         except Replaced:
             self.replaced = True
             raise
@@ -217,13 +217,13 @@ class Driver:
                 raise replaced from error
             raise
 
-    def _epoch(self, wish: Wish) -> Report | None:
+    def _epoch(self, request: EpochRequest) -> Report | None:
         timing, started = Timing(), time.perf_counter()
-        self.means.ready()
+        self.resources.ready()
         if self.deliverer.owes():
             self._refuse_replaced()  # a sink is opened anew for it, and made where it is missing
             self.deliverer.again()
-        opened = self.open(wish)
+        opened = self.open(request)
         if not self.worth_it(opened):
             self.deliverer.settle(8)
             return None
@@ -232,16 +232,16 @@ class Driver:
         self.sweeper.note(decision)
         with suppress(Passing):  # it is decided: what a sink cannot take, and what cannot be swept, comes with the next epoch
             self._deliver(decision, timing)
-        self.means.tell(self.program, decision)
-        self.means.fail("after_sweep")
+        self.resources.tell(self.program, decision)
+        self.resources.fail("after_sweep")
         seconds = time.perf_counter() - started
         with suppress(DiskFull):
-            keep_record(self.means.storage, decision, seconds, timing.seconds, opened.behind)
+            keep_record(self.resources.storage, decision, seconds, timing.seconds, opened.behind)
         return Report(self.plan.flow, decision, decision.rows, seconds, timing.seconds, opened.behind, _lag(opened))
 
     def _deliver(self, decision: Decision, timing: Timing) -> None:
         at = time.perf_counter()
-        self.deliverer.give(decision, self.sources, self.means.fail, self.setting.generation)
+        self.deliverer.give(decision, self.sources, self.resources.fail, self.setting.generation)
         at = timing.lap("deliver", at)
         self._refuse_replaced()  # its successor sweeps
         self.sweeper.sweep(decision, self.deliverer.delivered())
@@ -283,7 +283,7 @@ class Driver:
 
     def release(self) -> None:
         if self.last and self._lock and not self.replaced:
-            self.means.tell(self.program, self.last, now=True)
+            self.resources.tell(self.program, self.last, now=True)
         self.deliverer.close()
         if self._lock:
             self._lock.__exit__(None, None, None)

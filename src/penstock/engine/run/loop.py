@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from penstock.core.time import FOREVER
 from penstock.engine.run.driver import Driver, Report
-from penstock.engine.run.open import Wish
-from penstock.engine.run.waiting import Told, Waiting
+from penstock.engine.run.open import EpochRequest
+from penstock.engine.run.waiting import Announced, Waiting
 from penstock.engine.source.spec import topic_of
 from penstock.errors import Passing
 
@@ -32,7 +32,7 @@ class Budget:
             self.rows = min(self.most, MOST_BUDGET, max(LEAST_BUDGET, (self.rows + wanted) // 2))
 
 
-def start(driver: Driver, stop: threading.Event, told: Told | None = None) -> None:
+def start(driver: Driver, stop: threading.Event, told: Announced | None = None) -> None:
     """Takes the flow; what may pass by itself, such as a full disk, is waited for, up to a minute."""
     waiting = Waiting(driver.plan.flow, stop, told)
     while True:
@@ -51,7 +51,7 @@ def run(
     on_report: OnReport,
     every: float = 0.0,
     most: int | None = None,
-    told: Told | None = None,
+    told: Announced | None = None,
 ) -> None:
     """Epoch after epoch until `stop` is set; the epoch under way is finished. told: who is told that a broker, a disk or somebody
     outside is waited for, for as long as it takes; None: that ends the run."""
@@ -59,7 +59,7 @@ def run(
     while not stop.is_set():
         started = time.monotonic()
         try:
-            report = driver.epoch(Wish(rows=budget.rows))
+            report = driver.epoch(EpochRequest(rows=budget.rows))
         except Passing as error:
             waiting.over(error)
             continue
@@ -72,13 +72,17 @@ def run(
             stop.wait(max(rest, 0.0 if report else IDLE_WAIT))
 
 
-def catch_up(driver: Driver, stop: threading.Event, on_report: OnReport, most: int | None = None, told: Told | None = None) -> None:
+def catch_up(
+    driver: Driver, stop: threading.Event, on_report: OnReport, most: int | None = None, told: Announced | None = None
+) -> None:
     """To the ends found at the start; flushes nothing, excuses empty partitions. What may pass by itself is waited for, up to a
     minute in a row."""
     _until_quiet(driver, stop, on_report, False, most, told)
 
 
-def drain(driver: Driver, stop: threading.Event, on_report: OnReport, most: int | None = None, told: Told | None = None) -> None:
+def drain(
+    driver: Driver, stop: threading.Event, on_report: OnReport, most: int | None = None, told: Announced | None = None
+) -> None:
     """To the ends, then every input is marked +∞: all that is open closes."""
     catch_up(driver, stop, on_report, most, told)
     if not stop.is_set():
@@ -86,14 +90,14 @@ def drain(driver: Driver, stop: threading.Event, on_report: OnReport, most: int 
 
 
 def _until_quiet(
-    driver: Driver, stop: threading.Event, on_report: OnReport, end: bool, most: int | None, told: Told | None
+    driver: Driver, stop: threading.Event, on_report: OnReport, end: bool, most: int | None, told: Announced | None
 ) -> None:
     budget, waiting = Budget(most), Waiting(driver.plan.flow, stop, told)
-    wish: Wish | None = None
+    request: EpochRequest | None = None
     while not stop.is_set():
         try:
-            wish = wish or Wish(stops=ends(driver), end=end)
-            report = driver.epoch(replace(wish, rows=budget.rows))
+            request = request or EpochRequest(stops=ends(driver), end=end)
+            report = driver.epoch(replace(request, rows=budget.rows))
         except Passing as error:
             waiting.over(error)
             continue
@@ -108,8 +112,8 @@ def ends(driver: Driver) -> dict[tuple[str, int], int]:
     """Where every partition of every source ends now."""
     out: dict[tuple[str, int], int] = {}
     for name, spec in driver.program.sources.items():
-        if spec.static or spec.topic in driver.means.log.topics():
-            out |= {(name, number): end.next for number, end in topic_of(spec, driver.means.log).ends().items()}
+        if spec.static or spec.topic in driver.resources.log.topics():
+            out |= {(name, number): end.next for number, end in topic_of(spec, driver.resources.log).ends().items()}
     return out
 
 

@@ -19,7 +19,7 @@ Cut = Callable[[str, int, int], int]  # (source, partition, rows there) -> rows 
 
 
 @dataclass(frozen=True)
-class Wish:
+class EpochRequest:
     """What this epoch is asked to be."""
 
     rows: int = 2_000_000  # the row budget
@@ -88,7 +88,7 @@ class _Partition:
         return EngineMark(self.spec.step, self.number, self.state.next, time)
 
 
-def open_epoch(program: Program, log: Log, last: Decision | None, clock: int, wish: Wish) -> Opened:
+def open_epoch(program: Program, log: Log, last: Decision | None, clock: int, request: EpochRequest) -> Opened:
     marks: list[EngineMark] = []
     states: dict[str, SourceState] = {}
     partitions: list[_Partition] = []
@@ -96,17 +96,17 @@ def open_epoch(program: Program, log: Log, last: Decision | None, clock: int, wi
     for name, spec in program.sources.items():
         before = last.sources[name] if last else SourceState("")
         topic = _topic(log, spec, before, program.plan.flow)
-        if wish.accept_gap and topic:
+        if request.accept_gap and topic:
             before, gone[name] = _behind_the_gap(before, topic.ends())
         states[name] = replace(before, topic_id=topic.id if topic else "")
-        seen, new_marks = _see(spec, topic, before, wish, clock, program.plan.flow)
+        seen, new_marks = _see(spec, topic, before, request, clock, program.plan.flow)
         partitions += seen
         marks += new_marks
     start = {(p.spec.step, p.number): (p.state.next, p.state) for p in partitions}
-    behind = _choose(partitions, wish)
+    behind = _choose(partitions, request)
     read = any(p.state.next > start[p.spec.step, p.number][0] for p in partitions)
-    if read or (wish.lives and _waited_for(program, last)):
-        marks += _delayed(partitions, clock, wish.tick)
+    if read or (request.lives and _waited_for(program, last)):
+        marks += _delayed(partitions, clock, request.tick)
     after = {name: _after(states[name], [p for p in partitions if p.spec.step == name]) for name in states}
     used = {name: source.used for name, source in after.items()}
     return Opened(
@@ -120,16 +120,16 @@ def open_epoch(program: Program, log: Log, last: Decision | None, clock: int, wi
         frontiers=program.frontiers(used),
         behind=behind,
         frames={(p.spec.step, p.number): p.frames for p in partitions},
-        answered=_answered(program, last, wish),
+        answered=_answered(program, last, request),
         gone={name: offsets for name, offsets in gone.items() if offsets},
         ends=any(mark.time >= FOREVER for mark in marks),
     )
 
 
-def _answered(program: Program, last: Decision | None, wish: Wish) -> dict[str, int]:
+def _answered(program: Program, last: Decision | None, request: EpochRequest) -> dict[str, int]:
     """The marks of the answers before; the end of input ends tables too."""
     known = last.answered if last else {}
-    return {step: FOREVER if wish.end else known.get(step, NEVER) for step in program.answering}
+    return {step: FOREVER if request.end else known.get(step, NEVER) for step in program.answering}
 
 
 def _topic(log: Log, spec: SourceSpec, before: SourceState, flow: str) -> Topic | None:
@@ -173,7 +173,7 @@ def _behind_the_gap(before: SourceState, ends: Mapping[int, End]) -> tuple[Sourc
 
 
 def _see(
-    spec: SourceSpec, topic: Topic | None, before: SourceState, wish: Wish, clock: int, flow: str
+    spec: SourceSpec, topic: Topic | None, before: SourceState, request: EpochRequest, clock: int, flow: str
 ) -> tuple[list[_Partition], list[EngineMark]]:
     """The partitions of a source with what stands in them, and the marks that the engine puts there."""
     partitions: list[_Partition] = []
@@ -188,16 +188,16 @@ def _see(
                 f"(penstock flow reset {flow}). "
                 f"To prevent it, let the topic wait longer for its readers: penstock topic alter {spec.topic} --hold …",
             )
-        stop = max(state.next, min(end.next, wish.stops.get((spec.step, number), end.next)))
+        stop = max(state.next, min(end.next, request.stops.get((spec.step, number), end.next)))
         assert topic
-        listed = stop if wish.cut else min(stop, state.next + wish.rows)  # no more than the budget could take
+        listed = stop if request.cut else min(stop, state.next + request.rows)  # no more than the budget could take
         partition = _Partition(spec, number, state, end, list(topic.frames(number, state.next, listed)), stop)
         if known is None and before.used > NEVER:
             marks.append(partition.mark(before.used))
         partitions.append(partition)
     if not spec.written and not spec.versions:  # a flow's topic is read by its marks alone, and so is a table
         marks += _excused(partitions, clock)
-    if wish.end:
+    if request.end:
         marks += [p.mark(FOREVER) for p in partitions]
     return partitions, [m for m in marks if m]
 
@@ -217,14 +217,14 @@ def _idle(p: _Partition, clock: int) -> bool:
     return p.state.next == p.end.next and p.end.appended > NEVER and clock - p.end.appended > p.spec.idle
 
 
-def _choose(partitions: list[_Partition], wish: Wish) -> int:
+def _choose(partitions: list[_Partition], request: EpochRequest) -> int:
     """Spends the row budget, frame by frame: on tables until they are read to their end, then on the lowest watermark first.
     Returns the rows left for later."""
-    if wish.cut:
-        return _choose_within(partitions, wish.cut)
+    if request.cut:
+        return _choose_within(partitions, request.cut)
     queue = [(*_urgency(p), i) for i, p in enumerate(partitions) if p.frames]
     heapq.heapify(queue)
-    left, behind = wish.rows, sum(p.stop - p.state.next for p in partitions)
+    left, behind = request.rows, sum(p.stop - p.state.next for p in partitions)
     while queue:
         _, _, index = heapq.heappop(queue)
         p = partitions[index]

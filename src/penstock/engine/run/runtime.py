@@ -13,7 +13,7 @@ import pyarrow as pa
 from penstock.core.schema import Schema
 from penstock.engine.execute.placement import AcrossTasks, Carried, Job, OneTask, Placement, plain_memory
 from penstock.engine.execute.task import Result
-from penstock.engine.run.driver import Driver, Means
+from penstock.engine.run.driver import Driver, Resources
 from penstock.engine.run.epoch import Fail, nothing
 from penstock.engine.run.outputs import targets
 from penstock.engine.run.positions import Positions
@@ -114,7 +114,7 @@ class Runtime:
     def driver(self, plan: Plan, buckets: int | None = None, threaded: bool = True, accept_gap: bool = False) -> Driver:
         storage = LocalStorage(str(self.home / "flows" / plan.flow))
         fail = armed(os.environ.get("PENSTOCK_FAIL", ""), plan.flow)
-        means = Means(
+        means = Resources(
             log=self.log,
             storage=storage,
             targets=targets(self.log, storage, self.home / "views", fail),

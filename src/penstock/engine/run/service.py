@@ -18,7 +18,7 @@ from penstock.engine.run.progress import Tally
 from penstock.engine.run.runtime import Runtime, log_of
 from penstock.engine.run.signals import ended_by_signals, stopped_by_signals
 from penstock.engine.run.tidying import tidied
-from penstock.engine.run.waiting import Told
+from penstock.engine.run.waiting import Announced
 from penstock.engine.spark.cluster import on_this_machine
 from penstock.errors import BadFlow, BadInput, NotFound
 from penstock.flow.graph import FlowGraph
@@ -92,7 +92,7 @@ def serve(graphs: Sequence[FlowGraph], order: Order, show: Show | None = None) -
         started: list[Driver] = []
         try:
             for driver in drivers:
-                loop.start(driver, stop, Told(show.say, show.wait))
+                loop.start(driver, stop, Announced(show.say, show.wait))
                 started.append(driver)
                 if drained(driver.decisions, driver.last):
                     show.say(in_words(driver.plan.flow))
@@ -114,7 +114,7 @@ def _go(drivers: Sequence[Driver], order: Order, every: float, stop: threading.E
             tally.add(report)
             show.progress(tally, report)
 
-        told = Told(show.say, show.wait)
+        told = Announced(show.say, show.wait)
         if order.mode == "run":
             loop.run(tally.driver, stop, seen, every, order.max_rows, told)
         elif order.mode == "catch_up":

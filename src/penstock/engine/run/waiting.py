@@ -14,7 +14,7 @@ LIMIT = 60.0  # seconds for which a run to the end of what is there waits in a r
 
 
 @dataclass
-class Told:
+class Announced:
     """Who is told of a wait: `say` once of its beginning, of another cause, and of its end; `line` at every try."""
 
     say: Callable[[str], None]
@@ -27,7 +27,7 @@ class Waiting:
 
     flow: str
     stop: threading.Event
-    told: Told | None = None
+    told: Announced | None = None
     limit: float | None = field(default_factory=lambda: LIMIT)
     first: float = field(default_factory=lambda: FIRST)
     clock: Clock = field(default_factory=SystemClock)

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from penstock.core.schema import TIMESTAMP
 from penstock.engine.source.spec import ClockSpec
-from penstock.kernels.clocks import Told, correct, merged, recall
+from penstock.kernels.clocks import Readings, correct, merged, recall
 from penstock.kernels.port import Changes
 
 TABLE = "clocks"
@@ -39,7 +39,7 @@ class DeviceClocks:
         received, known = times_of(table, fix.received) if fix.received else (appended, np.ones(len(appended), np.bool_))
         devices = table.select(list(rule.by))
         learned = [] if self._learned is None else [self._learned]
-        told = Told(devices, happened, sent, received, timed & known, alive, appended)
+        told = Readings(devices, happened, sent, received, timed & known, alive, appended)
         made = correct(rule, told, recall([*self._runs, *learned], rule.by, devices))
         self._learned = merged([*learned, made.state], rule.by)
         seconds = pa.array(made.uncertainty / 1e6, mask=~made.sure)

@@ -25,7 +25,7 @@ NO_PLACE = b"\x00"  # before every place: what stands there never beats a record
 
 
 @dataclass
-class Told:
+class DecodedChanges:
     """What records say, in the declared columns: one row each. Those with a reason cannot be used."""
 
     table: pa.Table
@@ -35,17 +35,17 @@ class Told:
     places: pa.Array | None = None  # in the database they come from; null where they do not say
 
 
-def told(spec: SourceSpec, table: pa.Table, before: pa.Table | None) -> Told:
+def told(spec: SourceSpec, table: pa.Table, before: pa.Table | None) -> DecodedChanges:
     """What stored records say; before: the record that stands before them, if there is one."""
     if spec.raw:
         return _raw(spec, table, before)
     return _envelopes(spec, table) if spec.envelope else _rows(spec, table)
 
 
-def _rows(spec: SourceSpec, table: pa.Table) -> Told:
+def _rows(spec: SourceSpec, table: pa.Table) -> DecodedChanges:
     gone = deletes_of(table, raw=False)
     ops = np.full(table.num_rows, Op.INSERT, np.int8)
-    return Told(table, ops if gone is None else np.where(gone, np.int8(Op.DELETE), ops), {})
+    return DecodedChanges(table, ops if gone is None else np.where(gone, np.int8(Op.DELETE), ops), {})
 
 
 def relaxed(schema: Schema) -> Schema:
@@ -53,7 +53,7 @@ def relaxed(schema: Schema) -> Schema:
     return Schema(pa.schema([f.with_nullable(True) for f in schema]))
 
 
-def _raw(spec: SourceSpec, table: pa.Table, before: pa.Table | None) -> Told:
+def _raw(spec: SourceSpec, table: pa.Table, before: pa.Table | None) -> DecodedChanges:
     """JSON values; a record without value is a delete of its key."""
     texts = table.column(VALUE).to_pylist()
     reasons: Reasons = {}
@@ -68,7 +68,7 @@ def _raw(spec: SourceSpec, table: pa.Table, before: pa.Table | None) -> Told:
     ops[[i for i, text in enumerate(texts) if text is None]] = Op.DELETE
     for i, change in changes.items():
         ops[i] = change.op
-    out = Told(_spread(decoded.table, decoded.kept, len(texts)), ops, {r.index: r.reason for r in decoded.rejected})
+    out = DecodedChanges(_spread(decoded.table, decoded.kept, len(texts)), ops, {r.index: r.reason for r in decoded.rejected})
     if spec.placed:
         out.times = np.array([changes[i].time if i in changes else NEVER for i in range(len(texts))], np.int64)
         out.places = pa.array([changes[i].place if i in changes else None for i in range(len(texts))], pa.binary())
@@ -150,7 +150,7 @@ def _spread(table: pa.Table, kept: npt.NDArray[np.int64], count: int) -> pa.Tabl
     return table.take(pa.array(places, mask=places < 0))
 
 
-def _envelopes(spec: SourceSpec, table: pa.Table) -> Told:
+def _envelopes(spec: SourceSpec, table: pa.Table) -> DecodedChanges:
     """A typed topic with the columns of envelopes."""
     n, reasons = table.num_rows, dict[int, str]()
     ops = np.full(n, Op.INSERT, np.int8)
@@ -172,7 +172,7 @@ def _envelopes(spec: SourceSpec, table: pa.Table) -> Told:
     whole = table.select(said).to_pylist() if said else [{}] * n
     sources = [row.get("source") or {} for row in whole]
     times = np.array([debezium.time_of(source, row) for source, row in zip(sources, whole, strict=True)], np.int64)
-    return Told(pa.table(columns), ops, reasons, times, pa.array([debezium.place_of(s) for s in sources], pa.binary()))
+    return DecodedChanges(pa.table(columns), ops, reasons, times, pa.array([debezium.place_of(s) for s in sources], pa.binary()))
 
 
 def _side(table: pa.Table, name: str) -> pa.Array | None:

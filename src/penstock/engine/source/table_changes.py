@@ -11,7 +11,7 @@ from penstock.core.change import Op
 from penstock.core.schema import Schema
 from penstock.core.time import NEVER
 from penstock.engine.source.clocks import times_of
-from penstock.engine.source.decoded_changes import Told, told
+from penstock.engine.source.decoded_changes import DecodedChanges, told
 from penstock.engine.source.spec import SourceSpec
 from penstock.log.intake.keys import key_row
 from penstock.log.port import EVENT_TIME, KEY
@@ -23,7 +23,7 @@ WORDS = dict.fromkeys(("c", "r", "u", "i", "insert", "create", "read", "update",
 WORDS |= dict.fromkeys(("d", "delete"), Op.DELETE)
 
 
-def versions_of(spec: SourceSpec, table: pa.Table, appended: Times, before: pa.Table | None) -> tuple[Told, Times, Mask]:
+def versions_of(spec: SourceSpec, table: pa.Table, appended: Times, before: pa.Table | None) -> tuple[DecodedChanges, Times, Mask]:
     """The versions that stored records are: what they say, the time of each, and which of them can be used.
 
     before: the record that stands before them, if there is one."""
@@ -40,7 +40,7 @@ def versions_of(spec: SourceSpec, table: pa.Table, appended: Times, before: pa.T
     return said, times, alive
 
 
-def _ops(name: str, said: Told) -> npt.NDArray[np.int8]:
+def _ops(name: str, said: DecodedChanges) -> npt.NDArray[np.int8]:
     """What an op column says; where it says nothing a row is put in."""
     column = said.table.column(name)
     coded = column.combine_chunks().dictionary_encode()
@@ -55,7 +55,7 @@ def _ops(name: str, said: Told) -> npt.NDArray[np.int8]:
     return np.where(chosen < 0, said.ops, chosen).astype(np.int8)
 
 
-def _keyed(key: Sequence[str], schema: Schema, said: Told, stored: pa.Table) -> pa.Table:
+def _keyed(key: Sequence[str], schema: Schema, said: DecodedChanges, stored: pa.Table) -> pa.Table:
     """The rows with their key columns filled in from the record's key, where a delete does not say them."""
     table, missing = said.table, np.zeros(said.table.num_rows, np.bool_)
     for name in key:
@@ -78,7 +78,7 @@ def _keyed(key: Sequence[str], schema: Schema, said: Told, stored: pa.Table) -> 
     return table
 
 
-def _refuse_nulls(spec: SourceSpec, said: Told) -> None:
+def _refuse_nulls(spec: SourceSpec, said: DecodedChanges) -> None:
     """A row without its key is none; and what is put in has all that the schema wants."""
     assert spec.versions
     for f in spec.schema:
@@ -92,7 +92,7 @@ def _refuse_nulls(spec: SourceSpec, said: Told) -> None:
             said.reasons.setdefault(i, f"column {f.name!r} is null: {why}")
 
 
-def _times(spec: SourceSpec, said: Told, stored: pa.Table, appended: Times) -> Times:
+def _times(spec: SourceSpec, said: DecodedChanges, stored: pa.Table, appended: Times) -> Times:
     """The time of each version: the flow's column, else what the record says, else the record's own. A delete need not have the
     flow's column."""
     own = appended

@@ -17,7 +17,7 @@ from penstock.core.hashing import Hashes, hash64
 from penstock.core.time import FOREVER, NEVER, micros
 from penstock.kernels.columns import by_slot, column, numbers, sorted_by_hash
 from penstock.kernels.joins import waiting
-from penstock.kernels.joins.matches import Batch, Encounter, Meeting, Met
+from penstock.kernels.joins.matches import Batch, Encounter, Matches, Met
 from penstock.kernels.joins.pairing import Condition, Output
 from penstock.kernels.joins.probe import Side, Stretch, probe
 from penstock.kernels.judging import behind_their_watermark
@@ -140,7 +140,7 @@ class JoinKernel:
         side = Side(numbers(ordered, HASH), numbers(ordered, TIME), [column(ordered, name) for name in self._on])
         return Batch(ordered, side, stretch, keyless)
 
-    def _met(self, state: State, port: int, seeker: Batch | None, fresh: Batch | None) -> Meeting | None:
+    def _met(self, state: State, port: int, seeker: Batch | None, fresh: Batch | None) -> Matches | None:
         """Who of the partners of one side's new rows is in state or among the fresh rows of the other side."""
         if seeker is None or not seeker.rows.num_rows:
             return None
@@ -156,9 +156,9 @@ class JoinKernel:
             run = _with_hash(fresh.rows, fresh.stretch.code(fresh.side.hashes, fresh.side.times))
             here = probe(seeker.side, run, fresh.stretch, reach, self._on)
         known = [f for f in found if f is not None]
-        return self._counting(port, seeker.rows, Meeting.of(known, here)) if known or here else None
+        return self._counting(port, seeker.rows, Matches.of(known, here)) if known or here else None
 
-    def _counting(self, port: int, seeker: pa.Table, met: Meeting) -> Meeting | None:
+    def _counting(self, port: int, seeker: pa.Table, met: Matches) -> Matches | None:
         """Without the pairs for which the condition does not hold."""
         if self._condition is None:
             return met

@@ -27,7 +27,7 @@ class Batch:
 
 
 @dataclass(frozen=True)
-class Meeting:
+class Matches:
     """Row rows[i] of those that looked met count[i] rows of `partners` from start[i] on.
 
     The first `known` partners were in state; the others came in this epoch, as the rows `fresh` of their side."""
@@ -40,7 +40,7 @@ class Meeting:
     fresh: Longs
 
     @classmethod
-    def of(cls, known: Sequence[Found], fresh: Found | None) -> "Meeting":
+    def of(cls, known: Sequence[Found], fresh: Found | None) -> "Matches":
         found = [*known, *([fresh] if fresh else [])]
         sizes = [f.touched.num_rows for f in found]
         shifts = np.cumsum([0, *sizes[:-1]])
@@ -53,13 +53,13 @@ class Meeting:
             fresh.places if fresh else np.zeros(0, np.int64),
         )
 
-    def where(self, counts: Callable[[Longs, Longs], Mask]) -> "Meeting | None":
+    def where(self, counts: Callable[[Longs, Longs], Mask]) -> "Matches | None":
         """The same without the pairs that do not count; None where none is left."""
         parts = [_ranges(rows[good], at[good]) for rows, at in self.blocks() if (good := counts(rows, at)).any()]
         if not parts:
             return None
         rows, start, count = (np.concatenate(some) for some in zip(*parts, strict=True))
-        return Meeting(rows, start, count, self.partners, self.known, self.fresh)
+        return Matches(rows, start, count, self.partners, self.known, self.fresh)
 
     def looked(self, rows: int) -> Mask:
         """Who of so many rows that looked met somebody."""
@@ -115,7 +115,7 @@ class Encounter:
     """The new rows of both sides, and whom they met: left ones looked at all right rows, right ones at left rows in state."""
 
     batches: tuple[Batch | None, Batch | None]
-    meetings: tuple[Meeting | None, Meeting | None]
+    meetings: tuple[Matches | None, Matches | None]
 
     def met(self, port: int) -> Mask:
         """Which of the new rows of a side met somebody."""

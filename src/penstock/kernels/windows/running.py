@@ -16,7 +16,7 @@ from penstock.kernels.columns import as_type, column, numbers, sorted_by_hash
 from penstock.kernels.port import Changes, Prepared, State, Stepped
 from penstock.kernels.windows.final import OPEN
 from penstock.kernels.windows.fragments import LAST, Fragments
-from penstock.kernels.windows.sent_sessions import Filed
+from penstock.kernels.windows.sent_sessions import SentSessions
 from penstock.kernels.windows.session_state import END, Looked, SessionState, Stretch, distinct
 from penstock.plan import Running
 
@@ -82,7 +82,7 @@ class KeptKernel(RunningKernel):
         super().__init__(running, input_schema, output_schema, keep)
         self._keep = keep
         self._state = SessionState(self._fragments, keep, slot_us)
-        self._sent = Filed(self._name, [*output_schema.names, TIME], self._state.width, keep)
+        self._sent = SentSessions(self._name, [*output_schema.names, TIME], self._state.width, keep)
 
     def prepare(self, port: int, rows: pa.Table) -> Prepared:
         if WATERMARK not in rows.column_names:

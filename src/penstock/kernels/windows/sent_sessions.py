@@ -25,7 +25,7 @@ Longs = npt.NDArray[np.int64]
 _ROW, _NOW = "__row", "__now"
 
 
-class Filed:
+class SentSessions:
     def __init__(self, key: Sequence[str], values: Sequence[str], width: int, allowed: int) -> None:
         """key: the columns that name a row; values: those that make a difference worth sending."""
         self._key, self._values, self._width, self._allowed = list(key), list(values), width, allowed

@@ -24,7 +24,7 @@ from penstock.kernels.port import Prepared, State, Stepped
 from penstock.kernels.windows import corrections
 from penstock.kernels.windows.final import START
 from penstock.kernels.windows.fragments import FIRST, Fragments, whole
-from penstock.kernels.windows.sent_sessions import Filed
+from penstock.kernels.windows.sent_sessions import SentSessions
 from penstock.kernels.windows.session_state import END, Looked, SessionState, Stretch, distinct
 from penstock.plan import Session
 
@@ -53,7 +53,7 @@ class SessionKernel:
         self.needs_position: bool | Literal["late"] = whole or ("late" if self._corrects else False)
         self._state = SessionState(self._fragments, self._allowed, slot_us)
         values = [name for name in output_schema.names if name != "cause"]
-        self._sent = Filed([*self._by, START], values, self._state.width, self._allowed)
+        self._sent = SentSessions([*self._by, START], values, self._state.width, self._allowed)
         self._nothing = travelling(output_schema).empty_table()
         self._due = [] if self._updates else [d for d in (self._fragments.gap, longest) if d is not None]
 

@@ -43,7 +43,7 @@ class Current:
 
 
 class SegmentKeeper:
-    """Hands out the current segment, and takes back what could not be written."""
+    """Prefetch out the current segment, and takes back what could not be written."""
 
     def __init__(self, place: Place, segment_size: int, check_topic: Callable[[], None]) -> None:
         self._place, self._segment_size, self._check_topic = place, segment_size, check_topic

@@ -237,7 +237,7 @@ def _check_columns(spec: TopicSpec, keys: Sequence[str], rule: Rule | None) -> N
     for name in rule.columns if rule else ():
         if not pa.types.is_integer(spec.schema.type(name)):
             raise BadInput(
-                f"the partition of topic {spec.name} cannot depend on {name!r}", "only whole numbers can be reckoned with"
+                f"the partition of topic {spec.name} cannot depend on {name!r}", "partition_by may use integer columns only"
             )
 
 

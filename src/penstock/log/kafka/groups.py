@@ -17,7 +17,7 @@ from penstock.log.holding import Held
 from penstock.log.kafka.catalog import INTERNAL
 from penstock.log.kafka.client import NEVER_THERE, PROMPT, admin, coordinated, describe, insisted, library, told
 from penstock.log.kafka.group_notes import Note, decoded
-from penstock.log.kafka.membership import KafkaMembership, Wish, made_again
+from penstock.log.kafka.membership import JoinRequest, KafkaMembership, made_again
 from penstock.log.kafka.settings import KafkaSettings
 
 
@@ -31,7 +31,7 @@ class KafkaGroups:
         check_joined(group)
         lease_micros(lease)
         self._begin(group, source, begin)
-        return KafkaMembership(self._settings, self._clock, group, source, Wish(label, lease, begin))
+        return KafkaMembership(self._settings, self._clock, group, source, JoinRequest(label, lease, begin))
 
     def put(self, group: str, source: Source, offsets: Mapping[int, int]) -> None:
         check_reader(group, offsets)

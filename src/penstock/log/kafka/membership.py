@@ -14,7 +14,7 @@ from penstock.log.kafka.settings import KafkaSettings
 MOMENT = 0.05  # seconds that a heartbeat listens for news
 
 
-class Wish(NamedTuple):
+class JoinRequest(NamedTuple):
     """What a new member asks for."""
 
     label: str
@@ -28,7 +28,7 @@ class KafkaMembership:
     A partition that the broker wants back while it is busy is given up at the first heartbeat at which it is not: until then the
     member claims it anew in every round of the group."""
 
-    def __init__(self, settings: KafkaSettings, clock: Clock, group: str, source: Source, wish: Wish) -> None:
+    def __init__(self, settings: KafkaSettings, clock: Clock, group: str, source: Source, wish: JoinRequest) -> None:
         self._settings, self._clock, self._group, self._source = settings, clock, group, source
         self._owned: set[int] = set()
         self._committed: dict[int, tuple[int, Note]] = {}
@@ -258,7 +258,7 @@ def made_again(group: str, topic: str) -> Mismatch:
     )
 
 
-def _options(group: str, wish: Wish) -> dict[str, Any]:
+def _options(group: str, wish: JoinRequest) -> dict[str, Any]:
     lease = round(wish.lease * 1000)
     return {
         "group.id": group,

@@ -110,7 +110,7 @@ class KafkaTransactions:
         return place
 
     def _wait(self, record: tuple[Any, ...]) -> None:
-        """Hands a record over, once there is room for it."""
+        """Prefetch a record over, once there is room for it."""
         while True:
             self._producer.poll(_FULL)
             try:

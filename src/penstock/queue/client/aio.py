@@ -6,7 +6,7 @@ from inspect import isawaitable
 from types import TracebackType
 
 from penstock.errors import LeaseLost, PenstockError
-from penstock.queue.client.prefetch import FIRST, Hands, longer
+from penstock.queue.client.prefetch import FIRST, Prefetch, longer
 from penstock.queue.client.worker import Handler, Worked, Worker
 from penstock.queue.message import Lent, Received
 from penstock.queue.options import NOW, Time, seconds
@@ -18,7 +18,7 @@ AsyncHandler = Callable[[Received], Awaitable[object] | object]
 class AsyncReceived(Lent):
     """A message in your hands: as Received, with `await` and `async with`."""
 
-    def __init__(self, delivery: Delivery, hands: Hands) -> None:
+    def __init__(self, delivery: Delivery, hands: Prefetch) -> None:
         super().__init__(delivery)
         self._hands = hands
 
@@ -62,7 +62,7 @@ class AsyncConsumer:
     A task that is cancelled while it waits has taken nothing: what was borrowed for it goes to the next one that asks."""
 
     def __init__(self, port: QueuePort, consumer: Consumer, auto: bool = False) -> None:
-        self._hands, self._stopped = Hands(port, consumer, auto), False
+        self._hands, self._stopped = Prefetch(port, consumer, auto), False
 
     @property
     def name(self) -> str:

@@ -9,7 +9,7 @@ from types import TracebackType
 
 from penstock.core.time import duration
 from penstock.errors import PenstockError
-from penstock.queue.client.prefetch import FIRST, Hands, longer
+from penstock.queue.client.prefetch import FIRST, Prefetch, longer
 from penstock.queue.message import Received
 from penstock.queue.options import Time, seconds
 from penstock.queue.port import Consumer, QueuePort
@@ -27,7 +27,7 @@ class QueueConsumer:
     try. Several threads may share a consumer."""
 
     def __init__(self, port: QueuePort, consumer: Consumer, auto: bool = False) -> None:
-        self._hands, self._stopped = Hands(port, consumer, auto), False
+        self._hands, self._stopped = Prefetch(port, consumer, auto), False
 
     @property
     def name(self) -> str:

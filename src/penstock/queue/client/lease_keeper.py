@@ -54,14 +54,14 @@ class Keeper:
             self._held.update(receipts)
 
     def settle(self, settlements: Sequence[Settlement]) -> None:
-        """Hands them in: they are settled soon, and at the end of the `with` at the latest."""
+        """Prefetch them in: they are settled soon, and at the end of the `with` at the latest."""
         with self._wake:
             self._held.difference_update(s.receipt for s in settlements)
             self._handed_in += settlements
             self._wake.notify()
 
     def give_back(self) -> None:
-        """Hands in all that is held, as it came: this was no try."""
+        """Prefetch in all that is held, as it came: this was no try."""
         with self._wake:
             back, self._held = [Settlement(receipt, "nack", timedelta(0), tried=False) for receipt in self._held], set()
             self._handed_in += back

@@ -20,7 +20,7 @@ def longer(pause: float) -> float:
     return min(max(pause * GROWTH, FIRST), LONGEST)
 
 
-class Hands:
+class Prefetch:
     """Several threads may use it."""
 
     def __init__(self, port: QueuePort, consumer: Consumer, auto: bool, now: Callable[[], float] = time.monotonic) -> None:
@@ -46,7 +46,7 @@ class Hands:
                 self._ahead.extend((delivery, now) for delivery in lent)
 
     def pick(self, most: int, make: Callable[[Delivery], L]) -> list[L]:
-        """Hands out what is at hand, at most so many; about half of its lease, or more, is left of each."""
+        """Prefetch out what is at hand, at most so many; about half of its lease, or more, is left of each."""
         made: list[L] = []
         with self._guard:
             while self._ahead and len(made) < most and self._fresh():

@@ -4,9 +4,9 @@ import time
 
 from penstock.errors import Mismatch, OffsetGone
 from penstock.log.port import Topic
-from penstock.queue.on_log import commands as desk
+from penstock.queue.on_log import commands
 from penstock.queue.on_log.commands import Event
-from penstock.queue.on_log.records import Shelf
+from penstock.queue.on_log.records import TopicMessages
 from penstock.queue.on_log.share import Seen, Share
 from penstock.queue.port import QueueSpec
 from penstock.queue.state.limits import too_old
@@ -22,7 +22,7 @@ class Lookout:
 
     def __init__(self, topic: Topic, spec: QueueSpec) -> None:
         self._topic, self._spec = topic, spec
-        self.shelf = Shelf(topic)
+        self.stored = TopicMessages(topic)
         self._looked = 0.0
 
     def glance(self, share: Share, most: int, since: float, now: Now) -> list[Event]:
@@ -47,7 +47,7 @@ class Lookout:
                     break
                 events.append(share.admit(seen))
         if events:
-            desk.waken(share.book, now)  # some may have waited too long
+            commands.waken(share.book, now)  # some may have waited too long
         return [*events, *self._make_room(share)]
 
     def unread(self, share: Share) -> int:
@@ -65,7 +65,7 @@ class Lookout:
 
     def _seen(self, partition: int, start: int, most: int) -> Seen:
         try:
-            return self.shelf.look(partition, start, most, self._spec)
+            return self.stored.look(partition, start, most, self._spec)
         except OffsetGone as gone:
             name, first = self._spec.name, self._topic.ends()[partition].first
             raise OffsetGone(
@@ -76,7 +76,7 @@ class Lookout:
     def _count(self, partition: int, start: int, stop: int) -> int:
         count = 0
         while start < stop:
-            seen = self.shelf.look(partition, start, AHEAD, self._spec)
+            seen = self.stored.look(partition, start, AHEAD, self._spec)
             if seen.next == start:
                 break
             count, start = count + len(seen.items), seen.next
@@ -85,7 +85,7 @@ class Lookout:
     def _make_room(self, share: Share) -> list[Event]:
         if self._spec.limit.policy != "drop-oldest":
             return []
-        return desk.finish(share.book, too_old(self._spec.limit, share.book), "dropped")
+        return commands.finish(share.book, too_old(self._spec.limit, share.book), "dropped")
 
     def _refuse_another(self, share: Share) -> None:
         if share.topic_id != self._topic.id:

@@ -16,14 +16,14 @@ from penstock.log.port import Sender, Topic
 from penstock.queue.checks import Ids, check_consumer, check_messages
 from penstock.queue.dead_letters import as_dead_letter
 from penstock.queue.errors import full, too_large
-from penstock.queue.on_log import commands as desk
+from penstock.queue.on_log import commands
 from penstock.queue.on_log.commands import Event
 from penstock.queue.on_log.group_commit import Outbox
 from penstock.queue.on_log.intake import AHEAD, Lookout
 from penstock.queue.on_log.journal import DELETED
 from penstock.queue.on_log.records import prepared
 from penstock.queue.on_log.share import Share, where
-from penstock.queue.on_log.shared_journal import Ledger
+from penstock.queue.on_log.shared_journal import SharedJournal
 from penstock.queue.port import Consumer, Delivery, Message, QueueSpec, QueueState, Settlement
 from penstock.queue.state.limits import room_for, too_many
 from penstock.queue.state.machine import Book, Now
@@ -80,7 +80,7 @@ class LogQueue:
         self._queues, self._spec, self._id = queues, spec, id
         self._topic = queues.log.topic(spec.origin)
         self._own = self._owned()
-        self._ledger = Ledger(queues.log.storage, directory_of(spec.name), queues.now, self._bury)
+        self._journal = SharedJournal(queues.log.storage, directory_of(spec.name), queues.now, self._bury)
         self._told = 0.0
 
     @property
@@ -113,11 +113,11 @@ class LogQueue:
 
         def act(share: Share, now: Now) -> tuple[list[_Lent], list[Event]]:
             events = self._here.lookout.glance(share, most, self._queues.sent.get(self._spec.origin, 0.0), now)
-            items, taken = desk.lend(share.book, self._spec, consumer, most, now)
-            lent = [_Lent(item.place, desk.receipt(item), item.count, item.sent, not item.begun) for item in items]
-            return lent, [*events, *taken, *(desk.finish(share.book, items, "acked") if auto else [])]
+            items, taken = commands.lend(share.book, self._spec, consumer, most, now)
+            lent = [_Lent(item.place, commands.receipt(item), item.count, item.sent, not item.begun) for item in items]
+            return lent, [*events, *taken, *(commands.finish(share.book, items, "acked") if auto else [])]
 
-        lent = self._ledger.run(act, durable=auto)
+        lent = self._journal.run(act, durable=auto)
         deliveries = self._deliveries(lent)
         self.tell()
         return deliveries
@@ -125,7 +125,7 @@ class LogQueue:
     def settle(self, settlements: Sequence[Settlement]) -> Sequence[str]:
         durable = any(settlement.fate != "begin" for settlement in settlements)  # a power loss ends all leases anyway
         act = partial(_settled, spec=self._spec, settlements=settlements)
-        lost = self._ledger.run(act, durable) if settlements else []
+        lost = self._journal.run(act, durable) if settlements else []
         self.tell()
         return lost
 
@@ -136,7 +136,7 @@ class LogQueue:
                 _Lent(item.place, "", item.count, item.sent, False) for item in islice(share.book.in_line(), max(most, 0))
             ], events
 
-        return self._deliveries(self._ledger.run(act, durable=False))
+        return self._deliveries(self._journal.run(act, durable=False))
 
     def state(self) -> QueueState:
         def act(share: Share, now: Now) -> tuple[QueueState, list[Event]]:
@@ -145,7 +145,7 @@ class LogQueue:
             found = state_of(share.book, self._spec, now, self._notes(unread))
             return replace(found, ready=found.ready + unread), events
 
-        return self._ledger.run(act, durable=False)
+        return self._journal.run(act, durable=False)
 
     def purge(self) -> int:
         """Removes what nobody holds; how many messages there were."""
@@ -153,13 +153,13 @@ class LogQueue:
         def act(share: Share, now: Now) -> tuple[int, list[Event]]:
             there = list(share.book.in_line())
             count, events = self._here.lookout.pass_over(share)
-            return len(there) + count, [*desk.finish(share.book, there, "purged"), *events]
+            return len(there) + count, [*commands.finish(share.book, there, "purged"), *events]
 
-        return self._ledger.run(act)
+        return self._journal.run(act)
 
     def delete(self) -> None:
         with suppress(NotFound):
-            self._ledger.run_alone(lambda share, now: (None, [[DELETED]]))
+            self._journal.run_alone(lambda share, now: (None, [[DELETED]]))
 
     # What comes in
 
@@ -174,7 +174,7 @@ class LogQueue:
         deadline = time.monotonic() + wait
         while True:
             last = time.monotonic() >= deadline
-            sent = self._ledger.run_alone(partial(self._fitted, messages=messages, last=last), durable=False)
+            sent = self._journal.run_alone(partial(self._fitted, messages=messages, last=last), durable=False)
             if sent is not None:
                 return sent
             if last:
@@ -191,7 +191,7 @@ class LogQueue:
             return None, [*events, *(_refused(share.book, len(messages)) if last else [])]
         if self._spec.limit.policy == "drop-newest":
             away = too_many(self._spec, messages, share.book)
-            events += desk.turn_away(share.book, len(away))
+            events += commands.turn_away(share.book, len(away))
         kept = [m for i, m in enumerate(messages) if i not in away]
         if kept:
             self._append(kept)
@@ -202,7 +202,7 @@ class LogQueue:
     # What goes out
 
     def _deliveries(self, lent: Sequence[_Lent]) -> Sequence[Delivery]:
-        found = self._here.lookout.shelf.messages([one.place for one in lent])
+        found = self._here.lookout.stored.messages([one.place for one in lent])
         return [
             Delivery(found[one.place], one.receipt, one.attempt, one.sent, self._origin(one.place), one.watched) for one in lent
         ]
@@ -212,14 +212,14 @@ class LogQueue:
         return f"{self._spec.origin}/{partition}/{offset}"
 
     def _bury(self, share: Share, place: int, number: int) -> None:
-        message, item, now = self._here.lookout.shelf.messages([place])[place], share.book.items[place], self._queues.now().wall
+        message, item, now = self._here.lookout.stored.messages([place])[place], share.book.items[place], self._queues.now().wall
         letter = as_dead_letter(message, self._spec.name, self._origin(place), item.count, share.book.leaving[place], now)
         topic = self._queues.dead(self._spec)
         rows = prepared(topic, [letter], now)
         topic.append(0, rows.rows, sender=Sender(f"{QUEUE}{self._spec.name}.{self._id}", 0, number, gaps=True))
 
     def _notes(self, unread: int) -> list[str]:
-        notes = [f"dead letters cannot be put away: {self._ledger.trouble.what}"] if self._ledger.trouble else []
+        notes = [f"dead letters cannot be put away: {self._journal.trouble.what}"] if self._journal.trouble else []
         if unread and self._spec.bindings:
             notes.append(f"{unread:,} records of {self._spec.origin} were not looked at yet; not all of them may be for this queue")
         limit = self._spec.limit
@@ -235,11 +235,11 @@ class LogQueue:
         self._told = now
         source = Source(self._spec.origin, self._topic.id, self._topic.spec.partitions)
         with suppress(PenstockError):  # it is told again
-            groups.put(f"{QUEUE}{self._spec.name}", source, self._ledger.run(_first_undone, durable=False))
+            groups.put(f"{QUEUE}{self._spec.name}", source, self._journal.run(_first_undone, durable=False))
 
 
 def _settled(share: Share, now: Now, spec: QueueSpec, settlements: Sequence[Settlement]) -> tuple[list[str], list[Event]]:
-    return desk.settle(share.book, spec, settlements, now)
+    return commands.settle(share.book, spec, settlements, now)
 
 
 def _first_undone(share: Share, _: Now) -> tuple[dict[int, int], list[Event]]:
@@ -253,5 +253,5 @@ def _first_undone(share: Share, _: Now) -> tuple[dict[int, int], list[Event]]:
 
 def _refused(book: Book, count: int) -> list[Event]:
     event: Event = ["count", "refused", count]
-    desk.told(book, event)
+    commands.told(book, event)
     return [event]

@@ -65,7 +65,7 @@ def _said(message: Message, now: int) -> bytes:
     return orjson.dumps(said)
 
 
-class Shelf:
+class TopicMessages:
     """The messages of a topic; those that were looked at of late are at hand."""
 
     def __init__(self, topic: Topic) -> None:

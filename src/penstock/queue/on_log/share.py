@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from penstock.queue.on_log import commands as desk
+from penstock.queue.on_log import commands
 from penstock.queue.on_log.commands import Event
 from penstock.queue.state.machine import Book, Item
 from penstock.queue.state.snapshot import restored, taken
@@ -53,7 +53,7 @@ class Share:
     def rest(self, place: int) -> Event:
         """It is among the dead letters."""
         del self.burials[place]
-        [event] = desk.finish(self.book, [self.book.items[place]], "dead")
+        [event] = commands.finish(self.book, [self.book.items[place]], "dead")
         return ["rest", place, event]
 
     def skip(self, partition: int, next: int, count: int) -> Event:
@@ -75,11 +75,11 @@ class Share:
             self.burials[place] = self.buried
         elif kind == "rest":
             del self.burials[event[1]]
-            desk.told(self.book, event[2])
+            commands.told(self.book, event[2])
         elif kind == "skip":
             self.skip(*event[1:])
         else:
-            desk.told(self.book, event)
+            commands.told(self.book, event)
 
     def sum(self) -> Event:
         """All of it, as one event."""

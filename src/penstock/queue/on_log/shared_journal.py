@@ -33,7 +33,7 @@ class _Spoiled(Exception):
     """A request of several failed before anything was written."""
 
 
-class Ledger:
+class SharedJournal:
     """One queue's state. What is done to it is in the journal before anybody is told."""
 
     def __init__(self, storage: Storage, directory: str, now: Callable[[], Now], bury: Callable[[Share, int, int], None]) -> None:

@@ -91,7 +91,7 @@ class QueueBench(ABC):
     def create(self, queues: QueuesPort, name: str = "emails", **settings: Any) -> QueuePort:
         return queues.create(QueueSpec(name, **{"lease": 3 * self.tick, **settings}))
 
-    # Hands
+    # Prefetch
 
     def take(self, queue: QueuePort, count: int = 1, by: str = "anna", auto: bool = False, **how: Any) -> list[Delivery]:
         """So many messages, lent; no fewer."""

@@ -100,7 +100,7 @@ class LimitsContract(QueueBench):
     def test_what_never_fits_is_refused_at_once(self, queues: QueuesPort) -> None:
         queue = self.limited(queues, "push-back", messages=3, bytes=1_000)
         for messages in (letters(*"abcd"), [Message(b"x" * 2_000)]):
-            with pytest.raises(BadInput, match=r"never fits into queue emails(?s:.*)smaller parts"):
+            with pytest.raises(BadInput, match=r"batch exceeds the limit of queue emails(?s:.*)smaller batches"):
                 queue.send(messages, 60)
         assert self.none(queue)
         queue.send(letters(*"abc"))
