@@ -123,7 +123,7 @@ def report(error: BaseException, verbose: bool = False) -> int:
     if isinstance(error, PenstockError):
         text, code = str(error), error.exit_code
     else:
-        text, code = f"unexpected error: {type(error).__name__}: {error}\n  hint: --verbose shows where it happened", 1
+        text, code = f"{type(error).__name__}: {error}\n  hint: unexpected error; --verbose shows where it happened", 1
     click.echo(printable(f"error: {text}"), err=True)
     return code
 
