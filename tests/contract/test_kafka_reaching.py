@@ -11,7 +11,7 @@ import pytest
 from penstock.errors import BadInput, Unreachable
 from penstock.log.kafka import reaching
 from penstock.log.open import open_log
-from penstock.testing.fixtures import missing
+from penstock.testing.servers.fixtures import missing
 from penstock.testing.servers.kafka_broker import KafkaBroker
 from penstock.testing.servers.processes import free_ports
 

@@ -15,7 +15,7 @@ import pytest
 from penstock.errors import LogError
 from penstock.queue.port import Consumer, Message, QueueSpec
 from penstock.queue.rabbitmq.queues import RabbitQueues
-from penstock.testing.fixtures import missing
+from penstock.testing.servers.fixtures import missing
 from penstock.testing.servers.rabbitmq_server import RabbitServer
 
 

@@ -1,6 +1,5 @@
-"""Pytest fixtures that come with the package."""
+"""Pytest fixtures that come with the package. Those of real servers are in servers/fixtures.py, and asked for."""
 
-import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
@@ -9,9 +8,6 @@ import pytest
 
 if TYPE_CHECKING:
     from penstock.testing.driver import FlowTest
-    from penstock.testing.servers.kafka_broker import KafkaBroker
-    from penstock.testing.servers.rabbitmq_server import RabbitServer
-    from penstock.testing.servers.spark_cluster import SparkCluster
 
 
 @pytest.fixture
@@ -25,58 +21,3 @@ def flow_test() -> "Iterator[Callable[..., FlowTest]]":
             return stack.enter_context(FlowTest(flow, **how))
 
         yield start
-
-
-def missing(reason: str) -> None:
-    """Skips the test: a server cannot be had here. With PENSTOCK_REQUIRE set, as in CI, that is a failure."""
-    if os.environ.get("PENSTOCK_REQUIRE"):
-        pytest.fail(reason)
-    pytest.skip(reason)
-
-
-@pytest.fixture(scope="session")
-def kafka_broker(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[KafkaBroker]":
-    """A real Kafka broker, started once for all tests of this process; tests keep apart by the names of their topics."""
-    from penstock.testing.servers.jars import NotToBeHad
-    from penstock.testing.servers.kafka_broker import KafkaBroker
-
-    broker = KafkaBroker(tmp_path_factory.mktemp("kafka"))
-    try:
-        broker.start()
-    except NotToBeHad as error:
-        missing(str(error))
-    yield broker
-    broker.stop()
-
-
-@pytest.fixture(scope="session")
-def rabbitmq_server(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[RabbitServer]":
-    """A real RabbitMQ, started once for all tests of this process; tests keep apart by a prefix of names. Who stops it starts it
-    again."""
-    from penstock.testing.servers.jars import NotToBeHad
-    from penstock.testing.servers.rabbitmq_server import RabbitServer
-
-    server = RabbitServer(tmp_path_factory.mktemp("rabbitmq"))
-    try:
-        server.start()
-    except NotToBeHad as error:
-        missing(str(error))
-    yield server
-    server.stop()
-
-
-@pytest.fixture(scope="session")
-def spark_cluster(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkCluster]":
-    """A real Spark cluster of two workers whose own Python has nothing installed, started once for all tests of this process. Who
-    kills a worker calls `mend()`."""
-    from penstock.testing.servers.jars import NotToBeHad
-    from penstock.testing.servers.spark_cluster import SparkCluster, bare_python
-
-    place = tmp_path_factory.mktemp("cluster")
-    cluster = SparkCluster(place, python=bare_python(place))
-    try:
-        cluster.start()
-    except NotToBeHad as error:
-        missing(str(error))
-    yield cluster
-    cluster.stop()

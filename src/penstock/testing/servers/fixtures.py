@@ -1,0 +1,67 @@
+"""Pytest fixtures of real servers. They are asked for: `pytest_plugins = ["penstock.testing.servers.fixtures"]` in a conftest.py."""
+
+import os
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from penstock.testing.servers.kafka_broker import KafkaBroker
+    from penstock.testing.servers.rabbitmq_server import RabbitServer
+    from penstock.testing.servers.spark_cluster import SparkCluster
+
+
+def missing(reason: str) -> None:
+    """Skips the test: a server cannot be had here. With PENSTOCK_REQUIRE set, as in CI, that is a failure."""
+    if os.environ.get("PENSTOCK_REQUIRE"):
+        pytest.fail(reason)
+    pytest.skip(reason)
+
+
+@pytest.fixture(scope="session")
+def kafka_broker(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[KafkaBroker]":
+    """A real Kafka broker, started once for all tests of this process; tests keep apart by the names of their topics."""
+    from penstock.testing.servers.jars import NotToBeHad
+    from penstock.testing.servers.kafka_broker import KafkaBroker
+
+    broker = KafkaBroker(tmp_path_factory.mktemp("kafka"))
+    try:
+        broker.start()
+    except NotToBeHad as error:
+        missing(str(error))
+    yield broker
+    broker.stop()
+
+
+@pytest.fixture(scope="session")
+def rabbitmq_server(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[RabbitServer]":
+    """A real RabbitMQ, started once for all tests of this process; tests keep apart by a prefix of names. Who stops it starts it
+    again."""
+    from penstock.testing.servers.jars import NotToBeHad
+    from penstock.testing.servers.rabbitmq_server import RabbitServer
+
+    server = RabbitServer(tmp_path_factory.mktemp("rabbitmq"))
+    try:
+        server.start()
+    except NotToBeHad as error:
+        missing(str(error))
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="session")
+def spark_cluster(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkCluster]":
+    """A real Spark cluster of two workers whose own Python has nothing installed, started once for all tests of this process. Who
+    kills a worker calls `mend()`."""
+    from penstock.testing.servers.jars import NotToBeHad
+    from penstock.testing.servers.spark_cluster import SparkCluster, bare_python
+
+    place = tmp_path_factory.mktemp("cluster")
+    cluster = SparkCluster(place, python=bare_python(place))
+    try:
+        cluster.start()
+    except NotToBeHad as error:
+        missing(str(error))
+    yield cluster
+    cluster.stop()
