@@ -5,6 +5,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from penstock.errors import AlreadyThere
 from penstock.kernels.asof import enrich
 from penstock.kernels.joins import interval as joins
 from penstock.kernels.joins import matched
@@ -14,7 +15,8 @@ from penstock.kernels.tables import joins as table_joins
 from penstock.kernels.windows import counts, fixed, last, running, sessions, sliding
 from penstock.plan import Node
 
-_FAMILIES: dict[str, Callable[[Any, Sequence[pa.Schema], pa.Schema], Kernel]] = {
+Build = Callable[[Any, Sequence[pa.Schema], pa.Schema], Kernel]  # the node, the schemas of its inputs, the schema it gives
+_FAMILIES: dict[str, Build] = {
     "window": fixed.build,
     "session": sessions.build,
     "running": running.build,
@@ -28,6 +30,12 @@ _FAMILIES: dict[str, Callable[[Any, Sequence[pa.Schema], pa.Schema], Kernel]] = 
     "table-join": table_joins.build,
     "enrich": enrich.build,
 }
+
+
+def register(family: str, build: Build) -> None:
+    """Runs steps of this family with what `build` gives. Called as a module is loaded, in the driver and in its tasks."""
+    if _FAMILIES.setdefault(family, build) is not build:
+        raise AlreadyThere(f"family {family!r} of kernels is taken", hint="choose another name")
 
 
 def kernel_of(node: Node, inputs: Sequence[pa.Schema], output: pa.Schema) -> Kernel:

@@ -63,8 +63,8 @@ def decode(value: Any) -> Any:
 
 
 def _plain(definition: plan.Node) -> bool:
-    """Whether a definition can be kept as JSON and read again: functions of the user's own cannot."""
+    """Whether a definition can be kept as JSON and read again: functions of the user's own cannot, nor steps."""
     try:
         return bool(decode(orjson.loads(orjson.dumps(encode(definition)))) == definition)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, AttributeError):
         return False

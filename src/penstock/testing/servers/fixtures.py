@@ -1,4 +1,4 @@
-"""Pytest fixtures of real servers. They are asked for: `pytest_plugins = ["penstock.testing.servers.fixtures"]` in a conftest.py."""
+"""Pytest fixtures of real servers, asked for in a conftest.py: `pytest_plugins = ["penstock.testing.servers.fixtures"]`."""
 
 import os
 from collections.abc import Iterator
