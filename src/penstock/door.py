@@ -21,28 +21,25 @@ class Flow(FlowGraph):
     >>> _ = sales.view("sales_per_minute")
     """
 
-    def run(self, *, every: str | timedelta | None = None, **where: Any) -> None:
-        """Until stopped: Ctrl-C or SIGTERM finishes the epoch and ends."""
-        self._go("run", every, **where)
-
-    def catch_up(self, **where: Any) -> None:
-        """To the ends found at the start; flushes nothing, excuses empty partitions."""
-        self._go("catch_up", None, **where)
-
-    def drain(self, **where: Any) -> None:
-        """Reads everything, marks every input +∞, closes what is open: ends the flow."""
-        self._go("drain", None, **where)
-
-    def test(self, **how: Any) -> "FlowTest":
-        """The flow in a unit test: no broker, no waiting, time and crashes in the test's hands."""
-        from penstock.testing.driver import FlowTest
-
-        return FlowTest(self, **how)
-
-    def _go(
+    def run(
         self,
-        mode: str,
-        every: str | timedelta | None,
+        *,
+        every: str | timedelta | None = None,
+        home: str | Path | None = None,
+        master: str | None = None,
+        conf: Mapping[str, str] | None = None,
+        max_rows: int | None = None,
+        accept_gap: bool = False,
+        log: str | None = None,
+    ) -> None:
+        """Until stopped: Ctrl-C or SIGTERM finishes the epoch and ends.
+
+        every: how long an epoch waits for the next, e.g. "1 second"; home: where state is kept; master and conf: Spark's;
+        max_rows: of an epoch; accept_gap: go on although rows were removed before they were read; log: its URL."""
+        self._go("run", every, home, master, conf, max_rows, accept_gap, log)
+
+    def catch_up(
+        self,
         *,
         home: str | Path | None = None,
         master: str | None = None,
@@ -50,6 +47,40 @@ class Flow(FlowGraph):
         max_rows: int | None = None,
         accept_gap: bool = False,
         log: str | None = None,
+    ) -> None:
+        """To the ends found at the start; flushes nothing, excuses empty partitions. Arguments as those of `run`."""
+        self._go("catch_up", None, home, master, conf, max_rows, accept_gap, log)
+
+    def drain(
+        self,
+        *,
+        home: str | Path | None = None,
+        master: str | None = None,
+        conf: Mapping[str, str] | None = None,
+        max_rows: int | None = None,
+        accept_gap: bool = False,
+        log: str | None = None,
+    ) -> None:
+        """Reads everything, marks every input +∞, closes what is open: ends the flow. Arguments as those of `run`."""
+        self._go("drain", None, home, master, conf, max_rows, accept_gap, log)
+
+    def test(self, *, buckets: int = 2, analyzer: Any = None) -> "FlowTest":
+        """The flow in a unit test: no broker, no waiting, time and crashes in the test's hands. buckets: of its state; analyzer:
+        what stands for Spark where an expression needs it."""
+        from penstock.testing.driver import FlowTest
+
+        return FlowTest(self, buckets=buckets, analyzer=analyzer)
+
+    def _go(
+        self,
+        mode: str,
+        every: str | timedelta | None,
+        home: str | Path | None,
+        master: str | None,
+        conf: Mapping[str, str] | None,
+        max_rows: int | None,
+        accept_gap: bool,
+        log: str | None,
     ) -> None:
         from penstock.engine.run.service import Order, serve
 

@@ -48,3 +48,9 @@ def test_a_bounded_run_does_not_look_for_a_static_table_among_the_topics(mode: s
     order = Order(mode, home=tmp_path, master="spark://192.0.2.1:7077", conf={"spark.authenticate": "true"})
     with pytest.raises(BadInput, match="there is no secret"):  # it came as far as Spark
         serve([flow], order, Silent())
+
+
+@pytest.mark.parametrize("verb", ["run", "catch_up", "drain", "test"])
+def test_a_word_that_a_verb_of_a_flow_does_not_know_is_refused_before_anything_starts(verb: str) -> None:
+    with pytest.raises(TypeError, match="unexpected keyword argument 'maste'"):
+        getattr(Flow("shop"), verb)(maste="local[2]")
