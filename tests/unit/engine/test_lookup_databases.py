@@ -13,7 +13,7 @@ from penstock.engine.lookup.ask import DatabaseTable
 from penstock.errors import BadFlow, Unanswered
 from penstock.flow.lookups import asking
 from penstock.plan import Lookup
-from unit.engine.test_lookups import SETTINGS, ask, desk
+from unit.engine.test_lookups import SETTINGS, ask, client
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def users(tmp_path: Path) -> Path:
 
 
 def test_a_table_is_asked_by_one_select_a_batch(users: Path) -> None:
-    at = desk(database(f"sqlite:///{users}", table="users", key="id"), on="user_id", answers="name string, age int")
+    at = client(database(f"sqlite:///{users}", table="users", key="id"), on="user_id", answers="name string, age int")
     with closing(sqlite3.connect(users)) as connection:
         connection.execute("delete from users where land = 'fr'")
         connection.commit()
@@ -74,12 +74,12 @@ def test_a_driver_whose_tables_are_quoted_otherwise_and_that_has_no_transaction(
 
     connection = duckdb.connect()
     connection.execute("create table users as select 1 as id, 'Ann' as name")
-    at = desk(database(lambda: connection, table="users"), answers="name string")
+    at = client(database(lambda: connection, table="users"), answers="name string")
     assert ask(at, 1, 2) == [("Ann",), None]
 
 
 def test_a_database_that_is_not_there_is_not_made(tmp_path: Path) -> None:
-    at = desk(database(f"sqlite:///{tmp_path}/none.db", table="users"))
+    at = client(database(f"sqlite:///{tmp_path}/none.db", table="users"))
     with pytest.raises(Unanswered, match=r"(?s)table users did not answer.*unable to open database file"):
         ask(at, 1)
     assert not list(tmp_path.iterdir())
@@ -94,12 +94,12 @@ def test_after_an_error_the_connection_is_opened_anew(users: Path) -> None:
             opened[0].close()
         return opened[-1]
 
-    assert ask(desk(database(connect, table="users"), answers="name string"), 3) == [("x' or '1'='1",)]
+    assert ask(client(database(connect, table="users"), answers="name string"), 3) == [("x' or '1'='1",)]
     assert len(opened) == 2
 
 
 def test_two_rows_of_one_key_are_refused(users: Path) -> None:
-    at = desk(database(f"sqlite:///{users}", table="users"), answers="name string")
+    at = client(database(f"sqlite:///{users}", table="users"), answers="name string")
     with pytest.raises(BadFlow, match="table users has several rows with id = 1") as refused:
         ask(at, 1)
     assert 'step "who" (shop.py:7)' in refused.value.detail
@@ -113,5 +113,5 @@ def test_a_key_of_another_type_is_told_and_one_that_only_the_database_calls_equa
         return connection
 
     with pytest.raises(BadFlow, match="table users gave id = '1', which is none of the keys it was asked for"):
-        ask(desk(database(connect, table="users"), answers="name string"), 1)
-    assert desk(database(connect, table="users"), answers="name string").answers([("bob",), ("BOB",)])[0] == [None, ("Bob",)]
+        ask(client(database(connect, table="users"), answers="name string"), 1)
+    assert client(database(connect, table="users"), answers="name string").answers([("bob",), ("BOB",)])[0] == [None, ("Bob",)]
