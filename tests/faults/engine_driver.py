@@ -12,8 +12,9 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from faults.engine_shop import drain
 from penstock.engine.run import runtime
-from penstock.engine.run.epoch import Fail, nothing
+from penstock.engine.run.epoch import Fail
 from penstock.errors import PenstockError
+from penstock.sinks.port import nothing
 
 
 def stopping(setting: str, flow: str) -> Fail:

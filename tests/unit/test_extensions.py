@@ -12,12 +12,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from penstock import Flow, Producer, TopicSpec
+from penstock import Flow, Producer, TopicSpec, agg
 from penstock.core.change import HASH, POSITION, TIME, WATERMARK
 from penstock.core.hashing import hash64
 from penstock.engine.execute import rowwise
 from penstock.engine.execute.rowwise import PerTable, RowStep
-from penstock.errors import AlreadyThere, BadInput
+from penstock.errors import AlreadyThere, BadFlow, BadInput
 from penstock.flow.definition import Known
 from penstock.flow.explain import as_text
 from penstock.flow.place import At
@@ -258,10 +258,13 @@ def test_two_sinks_of_one_target_need_a_name_and_rows_that_change_a_sink_that_ta
     flow = Flow("shop")
     orders = flow.stream("orders", "id long, user string, at timestamp", time="at", lateness="10 seconds")
     orders.sink(Lines(tmp_path / "orders.txt"))
-    with pytest.raises(Exception, match="lines 'orders' is written twice"):
+    with pytest.raises(BadFlow, match="lines 'orders' is written twice"):
         orders.sink(Lines(tmp_path / "b" / "orders.txt"))
-    with pytest.raises(Exception, match="it is no sink"):
+    with pytest.raises(BadFlow, match="it is no sink"):
         orders.sink("orders.txt")  # type: ignore[arg-type]
+    orders.group_by("user").agg(n=agg.count(), name="counts").sink(Lines(tmp_path / "counts.txt"))
+    with pytest.raises(BadFlow, match=r"cannot write counts to lines 'counts': its rows change(?s:.*)made updating by"):
+        flow.test()
 
 
 # a log, and queues
@@ -301,3 +304,25 @@ def test_a_log_and_queues_are_found_by_their_scheme(addresses: None) -> None:
         open_log(url="other://here")
     with pytest.raises(AlreadyThere, match="'toy' of a log is taken"):
         logs.SCHEMES.add("toy", ToyOpener)
+
+
+def test_a_package_names_its_log_and_queues_in_entry_points(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "elsewhere.py").write_text(
+        "from penstock.log.memory import MemoryLog\n"
+        "from penstock.queue.memory import MemoryQueues\n"
+        "class Opener:\n"
+        "    log = MemoryLog()\n"
+        "    def check(self, url): pass\n"
+        "    def open(self, url, patience): return self.log\n"
+        "opener, queues = Opener(), lambda url: MemoryQueues()\n"
+    )
+    information = tmp_path / "elsewhere-1.0.dist-info"
+    information.mkdir()
+    (information / "METADATA").write_text("Metadata-Version: 2.1\nName: elsewhere\nVersion: 1.0\n")
+    points = "[penstock.logs]\nelse = elsewhere:opener\n[penstock.queues]\nelse = elsewhere:queues\n"
+    (information / "entry_points.txt").write_text(points)
+    with pytest.raises(BadInput):
+        open_log(url="else://there")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert isinstance(open_log(url="else://there"), MemoryLog)
+    assert isinstance(open_queues("else:"), MemoryQueues)

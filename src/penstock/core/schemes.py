@@ -1,7 +1,6 @@
 """What a URL leads to, by its scheme: what Penstock brings, and what other packages add."""
 
 from collections.abc import Callable
-from importlib.metadata import entry_points
 from typing import Generic, TypeVar
 
 from penstock.errors import AlreadyThere, BadInput
@@ -27,6 +26,8 @@ class Schemes(Generic[T]):
         scheme = url.partition(":")[0]
         if scheme in self._known:
             return self._known[scheme]()
+        from importlib.metadata import entry_points  # not cheap, and rarely asked for
+
         for point in entry_points(group=self._group, name=scheme):
             found: T = point.load()
             return found

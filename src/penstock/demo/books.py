@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from penstock.demo.oracle import Key, reckon
+from penstock.demo.oracle import Key, expected_of
 from penstock.engine.diagnose.inspect import decisions_of
 from penstock.engine.run.progress import balance
 from penstock.errors import NotFound
@@ -63,7 +63,7 @@ class Books:
 
 def close_books(home: Path, orders: int) -> Books:
     """Reads log, topics and views of a home whose flows have ended. orders: how many were acknowledged when they were sent."""
-    want = reckon(home)
+    want = expected_of(home)
     sent = Counter((f"o{n:07d}",) for n in range(orders))
     minutes, takings = _view(home, "sales_per_minute"), _view(home, "takings")
     sales = _by_window(minutes, "orders")

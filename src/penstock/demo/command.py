@@ -81,7 +81,7 @@ def _tell(place: Place, engine: "Engine", seconds: float, headless: bool, output
 
     with _stage(headless, place.path, started) as stage:
         outcome = Story(engine, stage, seconds, started).tell()
-        stage.tell("the books: everything is reckoned once more from the log alone")
+        stage.tell("the books: everything is computed again from the log alone")
         from penstock.demo.books import close_books
 
         books = close_books(place.path, outcome.orders)

@@ -1,4 +1,4 @@
-"""What the demo must come to: reckoned once more from the log alone, row by row in plain Python, without flow, engine or views."""
+"""What the demo must come to: computed again from the log alone, row by row in plain Python, without flow, engine or views."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator
@@ -41,7 +41,7 @@ class Expected:
     takings_cents: Counter[Key] = field(default_factory=Counter)
 
 
-def reckon(home: Path) -> Expected:
+def expected_of(home: Path) -> Expected:
     """The outcome of the whole log: a window takes a row when its end lies behind the row's watermark, the join when the row's
     time does not lie before it."""
     out = Expected()

@@ -104,6 +104,14 @@ class Node(ABC):
         """How far back it answers rows again."""
         return timedelta()
 
+    def shows_early(self) -> timedelta | None:
+        """How often it shows windows that are not complete; None: never."""
+        return None
+
+    def forgets(self) -> timedelta | None:
+        """After how long a silence it lets go of a key; None: never."""
+        return None
+
     @property
     def wants_append_times(self) -> bool:
         return False

@@ -12,14 +12,10 @@ from penstock.core.schema import Schema
 from penstock.plan.node import Facts, Meaning, Node, called, expression, runs_on
 
 
-@dataclass(frozen=True)
-class Where(Node):
-    """Keeps the rows for which the condition holds."""
+class Conditional(Node):
+    """Looks at each row, and leaves its columns as they are."""
 
     condition: Expression
-
-    def facts(self) -> Facts:
-        yield "keeps", f"{self.condition.text}  [{runs_on(self.condition)}]"
 
     def reads(self, wanted: set[str], above: Sequence[Sequence[str]]) -> list[set[str]]:
         return [wanted | set(self.condition.columns)]
@@ -31,6 +27,16 @@ class Where(Node):
     @property
     def keeps_rows(self) -> bool:
         return True
+
+
+@dataclass(frozen=True)
+class Where(Conditional):
+    """Keeps the rows for which the condition holds."""
+
+    condition: Expression
+
+    def facts(self) -> Facts:
+        yield "keeps", f"{self.condition.text}  [{runs_on(self.condition)}]"
 
     @property
     def needs_sql(self) -> bool:
@@ -47,24 +53,13 @@ class Where(Node):
 
 
 @dataclass(frozen=True)
-class Hidden(Node):
+class Hidden(Conditional):
     """Versions for which the condition does not hold become deletes: the row is not in the table then."""
 
     condition: Expression
 
     def facts(self) -> Facts:
         yield "keeps", f"{self.condition.text}, else deleted  [{runs_on(self.condition)}]"
-
-    def reads(self, wanted: set[str], above: Sequence[Sequence[str]]) -> list[set[str]]:
-        return [wanted | set(self.condition.columns)]
-
-    @property
-    def keeps_columns(self) -> bool:
-        return True
-
-    @property
-    def keeps_rows(self) -> bool:
-        return True
 
     def meaning(self) -> Meaning:
         return {"is": "hidden/1", "condition": expression(self.condition)}
@@ -197,6 +192,10 @@ class Union(Node):
     def needs_position(self) -> bool:
         return True  # rows of one place may come by two inputs
 
+    @property
+    def keeps_rows(self) -> bool:
+        return True
+
     def meaning(self) -> Meaning:
         return {"is": "union/1"}
 
@@ -217,6 +216,10 @@ class LateRows(Node):
 
     def facts(self) -> Facts:
         yield "takes", f"the late rows of its input {self.port + 1}" if self.port else "the late rows"
+
+    @property
+    def keeps_rows(self) -> bool:
+        return True
 
     def meaning(self) -> Meaning:
         return {"is": "late/1", "port": self.port}

@@ -168,6 +168,9 @@ class Window(Aggregating):
     def newest_given(self, newest: Sequence[int], closed: int) -> int:
         return closed - 1
 
+    def shows_early(self) -> timedelta | None:
+        return self.early
+
     def meaning(self) -> Meaning:
         return {
             "is": "window/1",
@@ -214,6 +217,9 @@ class Session(Aggregating):
 
     def newest_given(self, newest: Sequence[int], closed: int) -> int:
         return closed - 1
+
+    def shows_early(self) -> timedelta | None:
+        return self.early
 
     def meaning(self) -> Meaning:
         return {
@@ -303,6 +309,9 @@ class Running(Aggregating):
 
     def closed(self, newest: Sequence[int], end: int) -> int | None:
         return None if self.keep is None else end + 2 * micros(self.keep)
+
+    def forgets(self) -> timedelta | None:
+        return self.keep
 
     def meaning(self) -> Meaning:
         return {"is": "running/1", **self.made(), "keep": span(self.keep)}

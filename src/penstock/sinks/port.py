@@ -45,7 +45,7 @@ class Delivery:
 
 
 def nothing(point: str) -> None:
-    """Fails nowhere."""
+    """What happens at a crash point outside of tests."""
 
 
 @dataclass(frozen=True)

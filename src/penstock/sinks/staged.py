@@ -15,10 +15,6 @@ from penstock.storage.sealed import read_sealed
 _SYSTEM = [pa.field(TIME, pa.int64()), pa.field(POSITION, pa.binary()), pa.field(WATERMARK, pa.int64())]
 
 
-def nothing(point: str) -> None:
-    """What happens at a crash point outside of tests."""
-
-
 def staged_rows(storage: Storage, files: Sequence[str], schema: Schema, updating: bool = False, ordered: bool = False) -> pa.Table:
     """All rows of the files, in the types of the schema, with TIME, POSITION, WATERMARK and, if updating, OP; if ordered, with
     ADDRESS, which is null for rows that are no records of the log."""

@@ -18,8 +18,8 @@ from penstock.log.intake.partitioning import partitions_by_key
 from penstock.log.intake.text import key_bytes
 from penstock.log.port import EVENT_TIME, KEY, OPS, ORIGIN, WATERMARK, Log, Part, Sender, Together, Topic
 from penstock.sinks.net import net_changes
-from penstock.sinks.port import Delivery, Marker, SinkSpec
-from penstock.sinks.staged import in_order, nothing, staged_rows, whole
+from penstock.sinks.port import Delivery, Marker, SinkSpec, nothing
+from penstock.sinks.staged import in_order, staged_rows, whole
 from penstock.sinks.topic_owner import Survey, owned_topic, sequence_of, survey, unwritten
 from penstock.storage.port import Storage
 

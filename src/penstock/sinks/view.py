@@ -8,8 +8,8 @@ from pathlib import Path
 
 from penstock.errors import Mismatch, SinkError
 from penstock.sinks import view_file
-from penstock.sinks.port import Delivery, Marker, SinkSpec
-from penstock.sinks.staged import nothing, staged_rows
+from penstock.sinks.port import Delivery, Marker, SinkSpec, nothing
+from penstock.sinks.staged import staged_rows
 from penstock.sinks.view_checks import Sums
 from penstock.sinks.view_rows import ViewRows
 from penstock.sinks.view_tables import KEPT_MARKERS

@@ -1,4 +1,4 @@
-"""The demo's books: its flows over the file log without a JVM, reckoned once more; and what tampering does to them."""
+"""The demo's books: its flows over the file log without a JVM, computed again; and what tampering does to them."""
 
 import contextlib
 import shutil

@@ -9,7 +9,7 @@ from penstock import Flow
 from penstock.core.schema import Schema
 from penstock.engine.run import loop
 from penstock.engine.run.driver import Driver, Resources
-from penstock.engine.run.epoch import Fail, nothing
+from penstock.engine.run.epoch import Fail
 from penstock.engine.run.outputs import targets
 from penstock.engine.run.positions import Positions
 from penstock.flow.resolve import resolve
@@ -17,6 +17,7 @@ from penstock.flow.topics import TopicFacts
 from penstock.log.file.log import FileLog
 from penstock.log.port import TopicSpec
 from penstock.log.producer import Producer
+from penstock.sinks.port import nothing
 from penstock.storage.local import LocalStorage
 from penstock.views.view import View
 

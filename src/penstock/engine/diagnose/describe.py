@@ -21,7 +21,7 @@ def describe(checked: plan.Plan) -> list[dict[str, Any]]:
             "definition": encode(step.node),
             "ports": [{"name": i, "schema": checked.step(i).schema.ddl()} for i in step.inputs],
             "output": step.schema.ddl(),
-            "views": [o.name for o in checked.outputs if o.kind == "view" and o.input == step.name],
+            "views": [o.definition.target for o in checked.outputs if o.kind == "view" and o.input == step.name],
         }
         for step in checked.steps
         if step.keyed and _plain(step.node)

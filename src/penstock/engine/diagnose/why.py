@@ -22,7 +22,7 @@ from penstock.engine.run.outputs import letter_topic
 from penstock.engine.source.spec import SourceSpec
 from penstock.log.intake.codec import encode_json
 from penstock.log.port import Log, Topic
-from penstock.plan import LateRows, Step
+from penstock.plan import Step
 from penstock.plan.meaning import is_of
 
 
@@ -137,7 +137,7 @@ class Followed:
 
     def _unjudged(self, step: Step, key: str, rows: pa.Table, of: Moved, spec: SourceSpec) -> Event:
         """Steps that call no row late; one that forgets silent keys may find a row too old."""
-        keep, time = getattr(step.node, "keep", None), int(times_of(rows)[0])
+        keep, time = step.node.forgets(), int(times_of(rows)[0])
         behind = int(of.watermark(spec.lateness)[0]) - time
         if keep is None or behind < micros(keep):
             return Event(step.name, "passed", f"taken{key}: this step calls no row late{self._goes(step)}")
@@ -180,7 +180,6 @@ class Followed:
         for reader in self.program.readers[step.name]:
             if reader.kind == "late" and reader.port == port:
                 late = self.program.plan.step(reader.name)
-                assert isinstance(late.node, LateRows)
                 yield Event(late.name, "passed", f"passed on as a late row of {step.name}")
                 yield from self._push(late.name, rows, of, spec)
         if step.name in self.program.late_sink:

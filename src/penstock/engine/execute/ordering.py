@@ -21,7 +21,7 @@ def _keeps(plan: Plan, step: Step, kernels: Mapping[str, Kernel], above: set[str
     feeds = plan.feeds(step)
     if step.keyed:
         return keeps_order(kernels[step.name]) and feeds[0] in above
-    return any(name in above for name in feeds)
+    return step.node.keeps_rows and any(name in above for name in feeds)
 
 
 def wanted_in_order(plan: Plan, kept: frozenset[str], late_sink: Iterable[str]) -> frozenset[str]:

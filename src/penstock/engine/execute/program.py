@@ -64,7 +64,7 @@ class Program:
     @cached_property
     def early(self) -> dict[str, int]:
         """Steps that show open windows every so many microseconds."""
-        found = {s.name: getattr(s.node, "early", None) for s in self.plan.steps}
+        found = {s.name: s.node.shows_early() for s in self.plan.steps}
         return {name: micros(span) for name, span in found.items() if span}
 
     @cached_property

@@ -19,15 +19,12 @@ from penstock.engine.run.driver import taken, where
 from penstock.errors import InUse, Mismatch, NotFound
 from penstock.log.groups.port import FLOW
 from penstock.log.port import Log
+from penstock.sinks.port import nothing
 from penstock.storage.local import LocalStorage
 from penstock.views.directory import drop_view
 
 What = Literal["reset", "drop"]
 POINTS = ("removing.noted", "removing.group", "removing.topic", "removing.view", "removing.state", "removing.emptied")
-
-
-def nothing(point: str) -> None:
-    """No failpoint armed."""
 
 
 @dataclass(frozen=True)

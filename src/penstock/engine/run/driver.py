@@ -15,7 +15,7 @@ from penstock.engine.execute.placement import InProcess, Placement
 from penstock.engine.execute.program import Program, lower
 from penstock.engine.run.decision import Decision, Decisions
 from penstock.engine.run.deliver import Deliverer, Sweeper, Target
-from penstock.engine.run.epoch import Fail, Setting, Timing, nothing, run_epoch
+from penstock.engine.run.epoch import Fail, Setting, Timing, run_epoch
 from penstock.engine.run.history import keep_record
 from penstock.engine.run.horizon import horizon
 from penstock.engine.run.open import EpochRequest, Opened, open_epoch
@@ -24,6 +24,7 @@ from penstock.kernels.port import crossed
 from penstock.log.port import Log, Topic
 from penstock.plan import Plan
 from penstock.plan.meaning import is_of
+from penstock.sinks.port import nothing
 from penstock.storage.port import Storage
 
 _TORN = 2  # times that a torn epoch is run again before the run ends
@@ -138,7 +139,7 @@ class Driver:
     def _described(self) -> dict[str, Any]:
         """What can be said of the flow later, without its program."""
         sources = {name: spec.topic for name, spec in self.program.sources.items() if not spec.static}
-        outputs = [{"kind": out.kind, "name": out.name} for out in self.plan.outputs]
+        outputs = [{"kind": out.kind, "name": out.definition.target} for out in self.plan.outputs]
         known = {"steps": describe(self.plan), "holders": holders(self.plan), "names": [step.name for step in self.plan.steps]}
         return known | {"sources": sources, "outputs": outputs, "log": where(self.resources.log)} | self._horizon()
 

@@ -19,13 +19,10 @@ from penstock.engine.state.runs import StateWriter, rebucket
 from penstock.errors import Unreachable
 from penstock.log.accounting import OFFSETS, ROWS, balanced
 from penstock.log.port import Log
+from penstock.sinks.port import nothing
 from penstock.storage.port import Storage
 
 Fail = Callable[[str], None]  # called at named points; tests crash there
-
-
-def nothing(point: str) -> None:
-    """No failpoint armed."""
 
 
 @dataclass

@@ -5,11 +5,11 @@ from pathlib import Path
 
 from penstock.engine.execute.program import DEAD, LATE, Program, dead_schema, late_schema
 from penstock.engine.run.deliver import Target
-from penstock.engine.run.epoch import Fail, nothing
+from penstock.engine.run.epoch import Fail
 from penstock.engine.run.letters import LetterSink
 from penstock.log.port import Log
 from penstock.plan import Output
-from penstock.sinks.port import Sink, SinkContext, SinkSpec
+from penstock.sinks.port import Sink, SinkContext, SinkSpec, nothing
 from penstock.storage.port import Storage
 
 

@@ -14,7 +14,7 @@ from penstock.core.schema import Schema
 from penstock.engine.execute.placement import AcrossTasks, Carried, Job, OneTask, Placement, plain_memory
 from penstock.engine.execute.task import Result
 from penstock.engine.run.driver import Driver, Resources
-from penstock.engine.run.epoch import Fail, nothing
+from penstock.engine.run.epoch import Fail
 from penstock.engine.run.outputs import targets
 from penstock.engine.run.positions import Positions
 from penstock.engine.run.revival import Watch
@@ -26,6 +26,7 @@ from penstock.flow.topics import TopicFacts
 from penstock.log.open import VARIABLE, open_log
 from penstock.log.port import Log
 from penstock.plan import Plan
+from penstock.sinks.port import nothing
 from penstock.storage.local import LocalStorage
 
 SMALL = 1_000_000  # rows that one task does sooner than a shuffle over two, on one machine

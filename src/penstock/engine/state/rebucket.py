@@ -6,10 +6,11 @@ from dataclasses import replace
 
 from penstock.engine.run.decision import Decision, Decisions, RunRef
 from penstock.engine.run.driver import taken, whoever
-from penstock.engine.run.epoch import Fail, nothing
+from penstock.engine.run.epoch import Fail
 from penstock.engine.run.history import keep_record
 from penstock.engine.state.report import decided
 from penstock.engine.state.runs import StateWriter, rebucket
+from penstock.sinks.port import nothing
 
 MOST = 1024
 

@@ -26,8 +26,7 @@ from penstock.core.position import source_positions
 from penstock.core.schema import Schema
 from penstock.core.time import NEVER
 from penstock.errors import Mismatch, SinkError
-from penstock.sinks.port import Delivery, Marker, Sink, SinkSpec
-from penstock.sinks.staged import nothing
+from penstock.sinks.port import Delivery, Marker, Sink, SinkSpec, nothing
 from penstock.storage.memory import MemoryStorage
 from penstock.storage.port import Storage
 

@@ -13,8 +13,7 @@ from typing import Any, ClassVar
 import pyarrow as pa
 
 from penstock.core.change import OP, Op
-from penstock.sinks.port import Sink, SinkSpec
-from penstock.sinks.staged import nothing
+from penstock.sinks.port import Sink, SinkSpec, nothing
 from penstock.storage.memory import MemoryStorage
 from penstock.storage.port import Storage
 from penstock.testing.contracts.sink import SPEC, Crash, CrashAt, delivery, ipc_file, staged_table
