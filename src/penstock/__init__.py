@@ -8,13 +8,13 @@ __version__ = "0.1.0"
 _NAMES = {
     "Behind": "penstock.log.backpressure",
     "Binding": "penstock.queue.port",
-    "Calendar": "penstock.flow.kinds",
-    "Count": "penstock.flow.kinds",
+    "Calendar": "penstock.flow.steps.kinds",
+    "Count": "penstock.flow.steps.kinds",
     "Flow": "penstock.door",
     "FlowTest": "penstock.testing.driver",
     "GroupConsumer": "penstock.log.groups.consumer",
     "GroupSettings": "penstock.log.groups.consumer",
-    "Hopping": "penstock.flow.kinds",
+    "Hopping": "penstock.flow.steps.kinds",
     "IdempotentWriter": "penstock.log.groups.once",
     "Limit": "penstock.queue.port",
     "Message": "penstock.queue.port",
@@ -25,13 +25,13 @@ _NAMES = {
     "QueueSpec": "penstock.queue.port",
     "Reject": "penstock.queue.message",
     "Schema": "penstock.core.schema",
-    "Session": "penstock.flow.kinds",
-    "Sliding": "penstock.flow.kinds",
+    "Session": "penstock.flow.steps.kinds",
+    "Sliding": "penstock.flow.steps.kinds",
     "TopicSpec": "penstock.log.port",
-    "Tumbling": "penstock.flow.kinds",
+    "Tumbling": "penstock.flow.steps.kinds",
     "View": "penstock.views.view",
-    "agg": "penstock.flow.aggregates",
-    "database": "penstock.flow.lookups",
+    "agg": "penstock.flow.steps.aggregates",
+    "database": "penstock.flow.steps.lookups",
     "open_log": "penstock.log.open",
 }
 
@@ -42,9 +42,9 @@ if TYPE_CHECKING:
     from penstock.core.schema import Schema
     from penstock.door import Flow
     from penstock.errors import PenstockError
-    from penstock.flow.aggregates import agg
-    from penstock.flow.kinds import Calendar, Count, Hopping, Session, Sliding, Tumbling
-    from penstock.flow.lookups import database
+    from penstock.flow.steps.aggregates import agg
+    from penstock.flow.steps.kinds import Calendar, Count, Hopping, Session, Sliding, Tumbling
+    from penstock.flow.steps.lookups import database
     from penstock.log.backpressure import Behind
     from penstock.log.groups.consumer import GroupConsumer, GroupSettings
     from penstock.log.groups.once import IdempotentWriter

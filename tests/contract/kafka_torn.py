@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 from crc32c import crc32c
 
-from penstock.log.kafka.fetching import Header
+from penstock.log.kafka.read.fetching import Header
 from penstock.testing.servers.kafka_broker import KafkaBroker
 from waiting import until
 

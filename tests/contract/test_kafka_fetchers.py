@@ -5,8 +5,8 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from penstock.errors import OffsetGone
-from penstock.log.kafka.fetching import Fetched, Fetcher, PlainFetcher
-from penstock.log.kafka.native import NativeFetcher, native_library
+from penstock.log.kafka.read.fetching import Fetched, Fetcher, PlainFetcher
+from penstock.log.kafka.read.native import NativeFetcher, native_library
 from penstock.log.kafka.settings import KafkaSettings
 from penstock.testing.servers.kafka_broker import KafkaBroker
 

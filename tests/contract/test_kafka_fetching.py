@@ -7,11 +7,11 @@ from itertools import pairwise
 import pytest
 from confluent_kafka import Producer
 
-from penstock.log.kafka import reading
-from penstock.log.kafka.fetching import Fetched, Fetcher, PlainFetcher
 from penstock.log.kafka.log import KafkaLog
-from penstock.log.kafka.native import NativeFetcher
-from penstock.log.kafka.reading import PartitionReader
+from penstock.log.kafka.read import ranges as reading
+from penstock.log.kafka.read.fetching import Fetched, Fetcher, PlainFetcher
+from penstock.log.kafka.read.native import NativeFetcher
+from penstock.log.kafka.read.ranges import PartitionReader
 from penstock.log.kafka.settings import KafkaSettings
 from penstock.log.port import TopicSpec
 from penstock.testing.contracts.log_samples import raw, values

@@ -16,9 +16,9 @@ from penstock.errors import BadInput, Mismatch, NotFound, Unreachable
 from penstock.log.groups.consumer import GroupConsumer
 from penstock.log.groups.lag import lags
 from penstock.log.groups.port import Groups, Membership, Source, Standing
-from penstock.log.kafka.groups import KafkaGroups
+from penstock.log.kafka.groups.keeper import KafkaGroups
+from penstock.log.kafka.groups.membership import KafkaMembership
 from penstock.log.kafka.log import KafkaLog
-from penstock.log.kafka.membership import KafkaMembership
 from penstock.log.kafka.settings import KafkaSettings
 from penstock.log.port import Sender, TopicSpec
 from penstock.testing.contracts.groups import LEASE, GroupsContract, settle

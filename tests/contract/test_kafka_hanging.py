@@ -8,16 +8,17 @@ import pytest
 from contract.kafka_torn import left_open, unverified
 from penstock.core.time import NEVER
 from penstock.errors import SequenceGap, Unreachable
-from penstock.log.file.producers import Producers
-from penstock.log.kafka import hanging, senders, writing
 from penstock.log.kafka.client import PerProcess, produce_one
-from penstock.log.kafka.hanging import still_open
 from penstock.log.kafka.headers import sender_header
 from penstock.log.kafka.log import KafkaLog
-from penstock.log.kafka.senders import NAME, stamp_of
 from penstock.log.kafka.settings import KafkaSettings
-from penstock.log.kafka.transactions import KafkaTransactions, deliver, discarded
+from penstock.log.kafka.write import frames as writing
+from penstock.log.kafka.write import hanging, senders
+from penstock.log.kafka.write.hanging import still_open
+from penstock.log.kafka.write.senders import NAME, stamp_of
+from penstock.log.kafka.write.transactions import KafkaTransactions, deliver, discarded
 from penstock.log.port import Appended, Frame, Part, Sender, TopicSpec
+from penstock.log.producers import Producers
 from penstock.testing.contracts.log_samples import SCHEMA, typed, values
 from penstock.testing.servers.kafka_broker import KafkaBroker
 from waiting import until

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from penstock.errors import PenstockError
 from penstock.log.groups.port import Source
-from penstock.log.kafka.groups import KafkaGroups
+from penstock.log.kafka.groups.keeper import KafkaGroups
 from penstock.log.kafka.log import KafkaLog
 from penstock.log.kafka.settings import KafkaSettings
 from penstock.log.port import TopicSpec

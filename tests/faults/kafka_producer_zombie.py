@@ -5,7 +5,7 @@ import signal
 import sys
 
 from penstock.errors import Fenced
-from penstock.log.kafka.transactions import KafkaTransactions
+from penstock.log.kafka.write.transactions import KafkaTransactions
 from penstock.log.open import open_log
 from penstock.log.port import Sender
 from penstock.testing.contracts.log_samples import typed

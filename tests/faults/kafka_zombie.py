@@ -6,7 +6,7 @@ import sys
 
 from penstock.errors import Fenced
 from penstock.log.groups.port import Source
-from penstock.log.kafka.groups import KafkaGroups
+from penstock.log.kafka.groups.keeper import KafkaGroups
 from penstock.log.kafka.log import KafkaLog
 from penstock.log.kafka.settings import KafkaSettings
 

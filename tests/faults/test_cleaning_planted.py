@@ -19,8 +19,8 @@ from penstock.log.cleaning.rewriting import Rewriter
 from penstock.log.cleaning.sources import Closed
 from penstock.log.file import reader, topic
 from penstock.log.file.manifest import Manifest
-from penstock.log.file.producers import Producers
 from penstock.log.port import BEFORE, Chunk, Frame
+from penstock.log.producers import Producers
 from penstock.storage.faulty import FaultyStorage
 from unit.log.test_compaction import kept, naive, random_keys, tombstones_keep_their_time
 from unit.log.test_compaction import (

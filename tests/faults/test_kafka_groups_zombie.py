@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from penstock.log.groups.port import Source
-from penstock.log.kafka.groups import KafkaGroups
+from penstock.log.kafka.groups.keeper import KafkaGroups
 from penstock.log.kafka.log import KafkaLog
 from penstock.log.kafka.settings import KafkaSettings
 from penstock.log.port import TopicSpec

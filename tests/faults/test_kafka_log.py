@@ -15,11 +15,12 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from penstock.errors import LogError, NotFound, OffsetGone, PenstockError, SequenceGap
-from penstock.log.kafka import fetching, reading
 from penstock.log.kafka.log import KafkaLog
+from penstock.log.kafka.read import fetching
+from penstock.log.kafka.read import ranges as reading
 from penstock.log.kafka.settings import KafkaSettings
-from penstock.log.kafka.transactions import KafkaTransactions
-from penstock.log.kafka.writing import _Signed
+from penstock.log.kafka.write.frames import _Signed
+from penstock.log.kafka.write.transactions import KafkaTransactions
 from penstock.log.port import Sender, TopicSpec
 from penstock.log.producer import Producer
 from penstock.testing.contracts.log_samples import SCHEMA, typed, values

@@ -15,8 +15,8 @@ from penstock.errors import Damaged, PenstockError, StorageError
 from penstock.log.file import current, frame, reader, segment, senders, settle, writer
 from penstock.log.file.acks import RECORD, Ack, State, encode_ack
 from penstock.log.file.current import Current, SegmentKeeper
-from penstock.log.file.producers import Producers
-from penstock.log.file.stamp import Tail
+from penstock.log.producers import Producers
+from penstock.log.stamp import Tail
 from penstock.storage.faulty import Failure, FaultyAppender, FaultyStorage
 from penstock.storage.memory import MemoryAppender
 

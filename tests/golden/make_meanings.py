@@ -13,8 +13,8 @@ import pyarrow as pa
 from golden import home_flows
 from penstock import Flow
 from penstock.core.schema import Schema
-from penstock.flow.analyzer import NoAnalyzer
 from penstock.flow.resolve import resolve
+from penstock.flow.sql.analyzer import NoAnalyzer
 from penstock.plan import Plan
 
 GOLDEN = Path(__file__).with_name("meanings.json")

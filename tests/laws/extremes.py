@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import Any
 
 from penstock import Count, Flow, Hopping, Session, Sliding, Tumbling, agg
-from penstock.flow.aggregates import Agg
+from penstock.flow.steps.aggregates import Agg
 from penstock.flow.stream import Stream
 
 from .reference import aggregates as naive

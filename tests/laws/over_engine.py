@@ -25,8 +25,8 @@ from penstock.core.time import FixedClock, micros
 from penstock.engine.run.driver import Driver, Resources
 from penstock.engine.run.open import EpochRequest
 from penstock.engine.run.outputs import targets
-from penstock.flow.analyzer import NoAnalyzer
 from penstock.flow.resolve import resolve
+from penstock.flow.sql.analyzer import NoAnalyzer
 from penstock.flow.stream import Stream
 from penstock.log.memory import MemoryLog
 from penstock.log.port import EVENT_TIME, ORIGIN, End, Topic, TopicSpec

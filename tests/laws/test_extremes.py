@@ -8,7 +8,7 @@ from typing import Any, get_args
 import numpy as np
 import pytest
 
-from penstock.flow.aggregates import Function
+from penstock.flow.steps.aggregates import Function
 from penstock.kernels.aggregates import exact
 from penstock.kernels.aggregates import functions as aggregates
 from penstock.testing.driver import FlowTest

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from penstock.core.expression import Expression
 from penstock.core.schema import Schema
 from penstock.errors import BadFlow
-from penstock.flow.analyzer import NoAnalyzer
-from penstock.flow.expression import read
 from penstock.flow.place import Place
+from penstock.flow.sql.analyzer import NoAnalyzer
+from penstock.flow.sql.expression import read
 from penstock.kernels.expressions import compile
 from penstock.plan import Origin
 

@@ -15,9 +15,9 @@ from penstock.flow import arguments
 from penstock.flow.definition import Definition, Node
 from penstock.flow.origin import origin
 from penstock.flow.place import Place
-from penstock.flow.sources import StreamDefinition
+from penstock.flow.steps.sources import StreamDefinition
+from penstock.flow.steps.tables import Form, StaticDefinition, TableDefinition, static_name, static_of
 from penstock.flow.stream import Stream
-from penstock.flow.tables import Form, StaticDefinition, TableDefinition, static_name, static_of
 from penstock.plan import DEAD_LIMIT, ClockFix, Origin, SinkDefinition
 
 

@@ -12,7 +12,7 @@ from penstock.core.expression import Expression
 from penstock.core.names import check_column
 from penstock.core.schema import Schema, type_text
 from penstock.errors import BadFlow, BadInput
-from penstock.flow.analyzer import Analyzer
+from penstock.flow.sql.analyzer import Analyzer
 from penstock.plan import Origin
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ class At(Place):
 
     def expression(self, sql: str, schema: Schema) -> Expression:
         """Spark SQL text as a checked expression over the columns."""
-        from penstock.flow.expression import read  # sqlglot is loaded when a flow is checked, not when it is written
+        from penstock.flow.sql.expression import read  # sqlglot is loaded when a flow is checked, not when it is written
 
         return read(sql, schema, self, self.analyzer)
 

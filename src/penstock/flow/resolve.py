@@ -3,15 +3,15 @@
 from collections.abc import Mapping, Sequence
 
 from penstock import plan
-from penstock.flow.analyzer import Analyzer
 from penstock.flow.definition import Known, Node
-from penstock.flow.enrich import carry_append_times
 from penstock.flow.graph import FlowGraph, Written
 from penstock.flow.naming import equal_names, names_of
 from penstock.flow.place import At, Place
 from penstock.flow.pruning import prune
+from penstock.flow.sql.analyzer import Analyzer
+from penstock.flow.steps.enrich import carry_append_times
+from penstock.flow.steps.updates import maker_of, refuse_updates
 from penstock.flow.topics import Suggest, TopicFacts, check_topics
-from penstock.flow.updates import maker_of, refuse_updates
 
 
 def resolve(

@@ -9,16 +9,16 @@ import pyarrow as pa
 
 from penstock.core import time
 from penstock.core.schema import Schema
-from penstock.flow import clocks, lookups
-from penstock.flow.aggregates import Agg
 from penstock.flow.definition import Definition, Node
-from penstock.flow.enrich import HISTORY, AsOf, EnrichDefinition
-from penstock.flow.joins import JoinDefinition, Within, bounds
-from penstock.flow.kinds import Kind, Span
-from penstock.flow.late import LateDefinition
-from penstock.flow.rows import MapArrowDefinition, SelectDefinition, UnionDefinition, WhereDefinition, WithColumnsDefinition
-from penstock.flow.tables import LatestDefinition
-from penstock.flow.windows import LastDefinition, RunningDefinition, WindowDefinition
+from penstock.flow.steps import clocks, lookups
+from penstock.flow.steps.aggregates import Agg
+from penstock.flow.steps.enrich import HISTORY, AsOf, EnrichDefinition
+from penstock.flow.steps.joins import JoinDefinition, Within, bounds
+from penstock.flow.steps.kinds import Kind, Span
+from penstock.flow.steps.late import LateDefinition
+from penstock.flow.steps.rows import MapArrowDefinition, SelectDefinition, UnionDefinition, WhereDefinition, WithColumnsDefinition
+from penstock.flow.steps.tables import LatestDefinition
+from penstock.flow.steps.windows import LastDefinition, RunningDefinition, WindowDefinition
 from penstock.plan import Emit, How, Late, OnError, SinkDefinition
 from penstock.sinks.definitions import TopicDefinition, ViewDefinition
 

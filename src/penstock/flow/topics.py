@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from penstock.core.schema import Schema, type_text
 from penstock.flow.definition import Known, Node
 from penstock.flow.place import Place
-from penstock.flow.sources import StreamDefinition
-from penstock.flow.tables import TableDefinition
+from penstock.flow.steps.sources import StreamDefinition
+from penstock.flow.steps.tables import TableDefinition
 
 Suggest = Callable[[str, str], str | None]  # (topic, time column) -> a lateness that was measured
 

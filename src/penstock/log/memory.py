@@ -13,17 +13,17 @@ from penstock.core.time import NEVER, Clock, SystemClock
 from penstock.errors import NotFound, OffsetGone
 from penstock.log.altering import differs
 from penstock.log.cleaning.partition import Cleaned
+from penstock.log.decode import Decoder
 from penstock.log.errors import already_there, evolves, no_topic, refuse_codec
-from penstock.log.file.decode import Decoder
 from penstock.log.file.frame import Layout
 from penstock.log.file.manifest import Lost
-from penstock.log.file.producers import Producers, check_sender
-from penstock.log.file.stamp import Tail, stamped
 from penstock.log.groups.memory import MemoryGroups
 from penstock.log.holding import Held, Holds, nobody
 from penstock.log.intake.stored_rows import RowCheck, check_sizes, check_something, check_spec
 from penstock.log.memory_cleaning import Kept, OldEnd
 from penstock.log.port import Appended, Chunk, End, Frame, Sender, TopicSpec
+from penstock.log.producers import Producers, check_sender
+from penstock.log.stamp import Tail, stamped
 
 
 class _Partition:

@@ -24,8 +24,8 @@ from penstock.demo.watch import Watch
 from penstock.engine.run.driver import Driver, Resources
 from penstock.engine.run.loop import drain
 from penstock.engine.run.outputs import targets
-from penstock.flow.analyzer import NoAnalyzer
 from penstock.flow.resolve import resolve
+from penstock.flow.sql.analyzer import NoAnalyzer
 from penstock.flow.topics import TopicFacts
 from penstock.log.open import open_log
 from penstock.log.producer import Producer

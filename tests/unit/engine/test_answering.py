@@ -12,8 +12,8 @@ from penstock.engine.execute.placement import Job, Packed
 from penstock.engine.execute.program import lower
 from penstock.engine.run.open import EpochRequest
 from penstock.engine.run.progress import balance
-from penstock.flow.analyzer import NoAnalyzer
 from penstock.flow.resolve import resolve
+from penstock.flow.sql.analyzer import NoAnalyzer
 
 ORDERS = "order_id string, user_id long, at timestamp"
 USERS = "user_id long, name string, at timestamp"

@@ -18,8 +18,8 @@ from penstock.engine.execute.program import lower
 from penstock.engine.source.debezium import Envelopes, Unfit
 from penstock.engine.source.read import Range, read
 from penstock.engine.source.spec import topic_of
-from penstock.flow.analyzer import NoAnalyzer
 from penstock.flow.resolve import resolve
+from penstock.flow.sql.analyzer import NoAnalyzer
 
 Start = Callable[..., FlowTest]
 COLUMNS = "user_id long, name string, at timestamp"

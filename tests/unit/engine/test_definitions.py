@@ -8,7 +8,7 @@ import duckdb
 import pytest
 
 from penstock import Count, Flow, Tumbling, agg
-from penstock.flow.aggregates import Agg
+from penstock.flow.steps.aggregates import Agg
 from penstock.flow.stream import Stream
 
 AT = "2024-01-15T10:00:15Z"

@@ -13,9 +13,9 @@ from penstock.engine.diagnose.describe import decode, describe
 from penstock.engine.execute.program import lower
 from penstock.engine.run.progress import balance
 from penstock.errors import FailedRow
-from penstock.flow.analyzer import NoAnalyzer
 from penstock.flow.explain import as_text
 from penstock.flow.resolve import resolve
+from penstock.flow.sql.analyzer import NoAnalyzer
 from penstock.plan import How, OnError
 
 Start = Callable[..., FlowTest]

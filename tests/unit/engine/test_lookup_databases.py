@@ -11,7 +11,7 @@ from penstock import database
 from penstock.core.schema import Schema
 from penstock.engine.lookup.ask import DatabaseTable
 from penstock.errors import BadFlow, Unanswered
-from penstock.flow.lookups import asking
+from penstock.flow.steps.lookups import asking
 from penstock.plan import Lookup
 from unit.engine.test_lookups import SETTINGS, ask, client
 

@@ -14,7 +14,7 @@ from penstock.core.change import POSITION, TIME, WATERMARK
 from penstock.core.schema import Schema
 from penstock.engine.lookup.rows import LookupClient, client_of, look_up
 from penstock.errors import BadFlow, Unanswered
-from penstock.flow.lookups import asking
+from penstock.flow.steps.lookups import asking
 from penstock.plan import Lookup, Origin, Step
 
 SETTINGS: dict[str, Any] = {

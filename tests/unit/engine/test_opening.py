@@ -13,8 +13,8 @@ from penstock.engine.execute.program import Program, lower
 from penstock.engine.run.decision import Decision, EngineMark, PartitionState, RunRef
 from penstock.engine.run.open import TICK, EpochRequest, Opened, learned, open_epoch, spread
 from penstock.errors import Mismatch, OffsetGone
-from penstock.flow.analyzer import NoAnalyzer
 from penstock.flow.resolve import resolve
+from penstock.flow.sql.analyzer import NoAnalyzer
 from penstock.log.memory import MemoryLog
 from penstock.log.port import End, TopicSpec
 

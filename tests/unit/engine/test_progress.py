@@ -223,8 +223,8 @@ def test_where_nothing_can_be_measured_nothing_is_said() -> None:
 
 def test_a_flow_without_lateness_is_shown_the_measured_disorder() -> None:
     from penstock.errors import BadFlow
-    from penstock.flow.analyzer import NoAnalyzer
     from penstock.flow.resolve import resolve
+    from penstock.flow.sql.analyzer import NoAnalyzer
 
     log = MemoryLog()
     topic_of(log, [0, 100, 40])

@@ -6,8 +6,8 @@ import pytest
 
 from penstock import Flow, Tumbling, agg
 from penstock.engine.diagnose.describe import decode, describe
-from penstock.flow.analyzer import NoAnalyzer
 from penstock.flow.resolve import resolve
+from penstock.flow.sql.analyzer import NoAnalyzer
 
 IMPRESSIONS = "id long, ad string, at timestamp"
 CLICKS = "id long, at timestamp"

@@ -15,8 +15,8 @@ from penstock.engine.execute.program import Program, lower
 from penstock.engine.source.read import Range, positioned, read
 from penstock.engine.source.spec import topic_of
 from penstock.errors import BadFlow
-from penstock.flow.analyzer import NoAnalyzer
 from penstock.flow.resolve import resolve
+from penstock.flow.sql.analyzer import NoAnalyzer
 from penstock.log.consumer import records
 from penstock.log.memory import MemoryLog
 

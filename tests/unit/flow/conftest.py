@@ -9,9 +9,9 @@ import pytest
 
 from penstock.core.schema import Schema
 from penstock.errors import BadInput
-from penstock.flow.analyzer import NoAnalyzer
 from penstock.flow.graph import FlowGraph
 from penstock.flow.resolve import resolve
+from penstock.flow.sql.analyzer import NoAnalyzer
 from penstock.flow.stream import Stream
 from penstock.plan import Plan
 

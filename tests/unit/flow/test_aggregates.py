@@ -10,9 +10,9 @@ import pytest
 from penstock import plan
 from penstock.core.schema import Schema, type_text
 from penstock.errors import BadFlow, BadInput
-from penstock.flow.aggregates import Agg, agg, output_field, resolve, resolve_all
-from penstock.flow.analyzer import NoAnalyzer
 from penstock.flow.place import At
+from penstock.flow.sql.analyzer import NoAnalyzer
+from penstock.flow.steps.aggregates import Agg, agg, output_field, resolve, resolve_all
 
 SCHEMA = Schema.of(
     "shop string, n int, big long, x double, f float, price decimal(10,2), wide decimal(30,4), at timestamp, ok boolean, "

@@ -2,8 +2,8 @@
 
 import pytest
 
-from penstock.flow.aggregates import agg
-from penstock.flow.kinds import Tumbling
+from penstock.flow.steps.aggregates import agg
+from penstock.flow.steps.kinds import Tumbling
 
 MINUTE = Tumbling("1 minute")
 COLUMNS = "order_id, user_id, amount, at, price, tags"

@@ -3,9 +3,9 @@ from datetime import timedelta
 import pytest
 
 from penstock.core.time import duration_text
-from penstock.flow.aggregates import agg
 from penstock.flow.explain import as_mermaid, as_text
-from penstock.flow.kinds import Tumbling
+from penstock.flow.steps.aggregates import agg
+from penstock.flow.steps.kinds import Tumbling
 
 
 @pytest.fixture

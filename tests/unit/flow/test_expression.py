@@ -4,9 +4,9 @@ import pytest
 from penstock.core.expression import Call, Column, Literal
 from penstock.core.schema import Schema
 from penstock.errors import BadFlow
-from penstock.flow.analyzer import NoAnalyzer
-from penstock.flow.expression import read
 from penstock.flow.place import Place
+from penstock.flow.sql.analyzer import NoAnalyzer
+from penstock.flow.sql.expression import read
 from penstock.plan import Origin
 
 SCHEMA = Schema.of(

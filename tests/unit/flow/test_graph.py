@@ -7,17 +7,17 @@ import pyarrow as pa
 import pytest
 
 from penstock.errors import BadName
-from penstock.flow.aggregates import agg
 from penstock.flow.graph import FlowGraph
-from penstock.flow.kinds import Tumbling
+from penstock.flow.steps.aggregates import agg
+from penstock.flow.steps.kinds import Tumbling
 
 
 def test_writing_a_flow_loads_neither_spark_nor_the_sql_parser():
     program = """
 import sys
 from penstock.flow.graph import FlowGraph
-from penstock.flow.kinds import Tumbling
-from penstock.flow.aggregates import agg
+from penstock.flow.steps.kinds import Tumbling
+from penstock.flow.steps.aggregates import agg
 flow = FlowGraph("shop")
 orders = flow.stream("orders", "user_id long, amount double, at timestamp", time="at", lateness="1 second")
 orders.where("amount > 1").window(Tumbling("1 minute"), by="user_id").agg(n=agg.count()).view("sales")

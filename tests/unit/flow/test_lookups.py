@@ -6,9 +6,9 @@ import pytest
 
 from penstock import database
 from penstock.core.schema import Schema
-from penstock.flow.aggregates import agg
 from penstock.flow.explain import as_text
-from penstock.flow.kinds import Tumbling
+from penstock.flow.steps.aggregates import agg
+from penstock.flow.steps.kinds import Tumbling
 from penstock.plan import Lookup
 
 

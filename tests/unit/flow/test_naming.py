@@ -1,5 +1,5 @@
-from penstock.flow.aggregates import agg
-from penstock.flow.kinds import Tumbling
+from penstock.flow.steps.aggregates import agg
+from penstock.flow.steps.kinds import Tumbling
 
 MINUTE = Tumbling("1 minute")
 

@@ -6,10 +6,10 @@ import pyarrow as pa
 import pytest
 
 from penstock import plan
-from penstock.flow.aggregates import agg
 from penstock.flow.definition import Known
-from penstock.flow.kinds import Tumbling
-from penstock.flow.rows import WhereDefinition
+from penstock.flow.steps.aggregates import agg
+from penstock.flow.steps.kinds import Tumbling
+from penstock.flow.steps.rows import WhereDefinition
 from penstock.flow.stream import Stream
 
 MINUTE = Tumbling("1 minute")

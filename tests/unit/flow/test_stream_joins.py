@@ -4,9 +4,9 @@ import pyarrow as pa
 import pytest
 
 from penstock.core.expression import Call, Column
-from penstock.flow.aggregates import agg
 from penstock.flow.explain import as_mermaid, as_text
-from penstock.flow.kinds import Tumbling
+from penstock.flow.steps.aggregates import agg
+from penstock.flow.steps.kinds import Tumbling
 
 ORDERS = "order_id string not null, amount double not null, at timestamp not null"
 PAYMENTS = "order_id string not null, paid double not null, at timestamp not null"

@@ -5,8 +5,8 @@ from datetime import timedelta
 import pytest
 
 from penstock import plan
-from penstock.flow.aggregates import agg
 from penstock.flow.graph import FlowGraph
+from penstock.flow.steps.aggregates import agg
 from penstock.flow.topics import TopicFacts
 
 USERS = "user_id long, name string, country string, at timestamp"

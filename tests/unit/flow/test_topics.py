@@ -1,8 +1,8 @@
 import pytest
 
 from penstock.core.schema import Schema
-from penstock.flow.aggregates import agg
-from penstock.flow.kinds import Tumbling
+from penstock.flow.steps.aggregates import agg
+from penstock.flow.steps.kinds import Tumbling
 from penstock.flow.topics import TopicFacts
 
 DDL = "user_id long, amount double, at timestamp"

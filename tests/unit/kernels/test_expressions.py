@@ -7,9 +7,9 @@ import pytest
 
 from penstock.core.expression import Call, Column, Literal
 from penstock.core.schema import Schema
-from penstock.flow.analyzer import NoAnalyzer
-from penstock.flow.expression import read
 from penstock.flow.place import Place
+from penstock.flow.sql.analyzer import NoAnalyzer
+from penstock.flow.sql.expression import read
 from penstock.kernels.expressions import compile
 from penstock.plan import Origin
 

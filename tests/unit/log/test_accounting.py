@@ -14,8 +14,8 @@ from penstock.engine.run.driver import Driver, Resources
 from penstock.engine.run.open import EpochRequest
 from penstock.engine.run.outputs import targets
 from penstock.errors import Unreachable
-from penstock.flow.analyzer import NoAnalyzer
 from penstock.flow.resolve import resolve
+from penstock.flow.sql.analyzer import NoAnalyzer
 from penstock.log.consumer import read
 from penstock.log.groups.memory import MemoryGroups
 from penstock.log.groups.reading import read_batch

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.log.kafka.batches import Cuts, Numbers, Placed, chains_of
+from penstock.log.kafka.read.batches import Cuts, Numbers, Placed, chains_of
 
 BASE = 1 << 20
 

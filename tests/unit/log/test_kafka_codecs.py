@@ -14,10 +14,10 @@ import pytest
 
 from penstock.core.schema import Schema
 from penstock.errors import BadInput, BadRow, LogError
-from penstock.log.kafka.avro import AvroCodec, avro_schema
-from penstock.log.kafka.codecs import Codec, JsonCodec, check_codec, codec_of
-from penstock.log.kafka.registry import RegistryCodec
 from penstock.log.kafka.settings import KafkaSettings
+from penstock.log.kafka.values.avro import AvroCodec, avro_schema
+from penstock.log.kafka.values.codecs import Codec, JsonCodec, check_codec, codec_of
+from penstock.log.kafka.values.registry import RegistryCodec
 from penstock.log.port import TopicSpec
 
 SCHEMA = Schema.of(

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.core.schema import TIMESTAMP
-from penstock.log.kafka.fetching import Headers
 from penstock.log.kafka.headers import deletes_in, marks_of, row_headers, system_columns
+from penstock.log.kafka.read.fetching import Headers
 from penstock.log.port import EVENT_TIME, HEADERS, OPS, ORIGIN, WATERMARK
 
 times = st.integers(-(10**15), 10**16)

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 
 from penstock.errors import LogError, OffsetGone, PenstockError, Unreachable
-from penstock.log.kafka import reading
-from penstock.log.kafka.fetching import Fetched
-from penstock.log.kafka.reading import PartitionReader
+from penstock.log.kafka.read import ranges as reading
+from penstock.log.kafka.read.fetching import Fetched
+from penstock.log.kafka.read.ranges import PartitionReader
 from penstock.log.kafka.settings import KafkaSettings
 
 SETTINGS = replace(KafkaSettings.of("kafka://127.0.0.1:9"), patience=0.02)

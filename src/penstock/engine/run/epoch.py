@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from penstock.core.time import NEVER
+from penstock.engine.execute.failing_share import FailingShare
 from penstock.engine.execute.placement import Carried, InProcess, Job, Placement
 from penstock.engine.execute.program import Program
 from penstock.engine.execute.task import Result
 from penstock.engine.run.answering import after_answers, marks_on_tables
 from penstock.engine.run.decision import Decision, Decisions, RunRef
-from penstock.engine.run.failing_share import FailingShare
 from penstock.engine.run.horizon import horizon
 from penstock.engine.run.open import Opened, learned, spread
 from penstock.engine.state.runs import StateWriter, rebucket

@@ -18,15 +18,15 @@ from penstock.log.cleaning.retention import Due, due
 from penstock.log.cleaning.rewriting import Rewriter
 from penstock.log.cleaning.sources import Closed, Source, close_active, closed
 from penstock.log.cleaning.sweeping import sweep
-from penstock.log.file.decode import Decoder
+from penstock.log.decode import Decoder
 from penstock.log.file.frame import SegmentHeader, encode_segment
 from penstock.log.file.listing import look
 from penstock.log.file.manifest import Lost, Manifest, Part, encode_manifest
 from penstock.log.file.place import Place, SegmentName
 from penstock.log.file.senders import encoded_senders, senders_behind, write_senders
-from penstock.log.file.stamp import Tail
 from penstock.log.holding import Held
 from penstock.log.port import Chunk, TopicSpec
+from penstock.log.stamp import Tail
 
 LOST_KEPT = 20  # entries of what readers lost, a partition
 _AT_ONCE = 16  # rewritten segments before they are published: so much space is needed twice

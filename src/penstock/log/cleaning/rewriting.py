@@ -13,10 +13,10 @@ import pyarrow as pa
 
 from penstock.core.time import NEVER, micros
 from penstock.log.file.frame import REWRITTEN, Layout, encode_body, encode_frame
-from penstock.log.file.stamp import Tail
 from penstock.log.intake.codec import event_times
 from penstock.log.intake.stored_rows import SYSTEM, physical
 from penstock.log.port import APPENDED, BEFORE, OFFSET, ORIGIN, WATERMARK, Chunk, Frame, TopicSpec
+from penstock.log.stamp import Tail
 
 MOST_ROWS = 1 << 17  # of a frame
 MOST_BYTES = 16 << 20

@@ -4,15 +4,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
+from penstock.log.decode import Decoder
 from penstock.log.file.acks import Ack, State, encode_ack, open_acks
-from penstock.log.file.decode import Decoder
 from penstock.log.file.listing import Listing
 from penstock.log.file.manifest import Part
 from penstock.log.file.place import Place
 from penstock.log.file.segment import Segment, damage
 from penstock.log.file.settle import settle
-from penstock.log.file.stamp import Tail
 from penstock.log.port import Chunk, Frame
+from penstock.log.stamp import Tail
 
 
 @dataclass(frozen=True)

@@ -14,12 +14,12 @@ from penstock.log.file.acks import POINTS_APART, RECORD, Ack, State, encode_ack,
 from penstock.log.file.frame import SegmentHeader, encode_segment, glance, stored_frame
 from penstock.log.file.listing import look
 from penstock.log.file.place import Place, SegmentName
-from penstock.log.file.producers import Producers
 from penstock.log.file.segment import Segment, scan
 from penstock.log.file.senders import cleaned_senders, find_frame, read_senders, write_senders
 from penstock.log.file.settle import settle
-from penstock.log.file.stamp import Tail
 from penstock.log.port import Frame, Sender
+from penstock.log.producers import Producers
+from penstock.log.stamp import Tail
 from penstock.storage.port import Appender
 
 

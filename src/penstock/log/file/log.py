@@ -12,12 +12,12 @@ from penstock.log.cleaning.partition import Cleaned
 from penstock.log.errors import already_there, no_topic, refuse_codec
 from penstock.log.file.acks import Ack, State, encode_ack, open_acks
 from penstock.log.file.place import named
-from penstock.log.file.settings import decode_settings, encode_settings
 from penstock.log.file.store import SETTINGS, TOPICS, TopicStore, directory_of, settings_of
 from penstock.log.file.topic import FileTopic, opened
 from penstock.log.holding import Holds, nobody
 from penstock.log.intake.stored_rows import check_spec
 from penstock.log.port import TopicSpec
+from penstock.log.settings import decode_settings, encode_settings
 from penstock.storage.local import LocalStorage
 from penstock.storage.port import Storage
 

@@ -12,7 +12,7 @@ from crc32c import crc32c
 
 from penstock.errors import Damaged
 from penstock.log.file.place import Place, SegmentName
-from penstock.log.file.stamp import Tail
+from penstock.log.stamp import Tail
 
 FORMAT = 1
 _CRC = 8  # hexadecimal digits of the checksum, before the line break

@@ -22,8 +22,8 @@ from penstock.log.file.frame import (
 )
 from penstock.log.file.manifest import Part
 from penstock.log.file.place import Place, SegmentName
-from penstock.log.file.stamp import Tail
 from penstock.log.port import Frame
+from penstock.log.stamp import Tail
 
 _BLOCK = 1 << 18  # bytes: a longer stretch is cut, where the index knows a place
 

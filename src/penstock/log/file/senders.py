@@ -11,10 +11,10 @@ from penstock.log.file.acks import Ack
 from penstock.log.file.listing import Listing
 from penstock.log.file.manifest import Manifest
 from penstock.log.file.place import Place, SegmentName
-from penstock.log.file.producers import Producers
 from penstock.log.file.reader import PartitionReader
 from penstock.log.file.segment import Segment
 from penstock.log.port import Frame, Sender
+from penstock.log.producers import Producers
 
 
 def read_senders(place: Place, found: Listing, ack: Ack) -> Producers:

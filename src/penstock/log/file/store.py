@@ -9,8 +9,8 @@ from penstock.errors import AlreadyThere, NotFound
 from penstock.log.altering import differs
 from penstock.log.errors import evolves
 from penstock.log.file.place import Place
-from penstock.log.file.settings import decode_alteration, decode_schema, decode_settings, encode_alteration, encode_schema
 from penstock.log.port import TopicSpec
+from penstock.log.settings import decode_alteration, decode_schema, decode_settings, encode_alteration, encode_schema
 from penstock.storage.local import LocalStorage, volatile_twin
 from penstock.storage.port import Storage
 

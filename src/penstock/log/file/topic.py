@@ -12,12 +12,11 @@ from penstock.core.schema import Schema
 from penstock.core.time import NEVER, Clock, SystemClock
 from penstock.errors import BadSchema, NotFound
 from penstock.log.cleaning.partition import Cleaned, Order, clean_partition
-from penstock.log.file.decode import Decoder
+from penstock.log.decode import Decoder
 from penstock.log.file.frame import Layout, encode_body
 from penstock.log.file.listing import look
 from penstock.log.file.manifest import Lost
 from penstock.log.file.place import Place
-from penstock.log.file.producers import check_sender
 from penstock.log.file.reader import Found, PartitionReader
 from penstock.log.file.segment import damage
 from penstock.log.file.senders import senders_of
@@ -28,6 +27,7 @@ from penstock.log.file.writer import PartitionWriter, Request
 from penstock.log.holding import Held
 from penstock.log.intake.stored_rows import RowCheck, Rows, check_sizes, check_something
 from penstock.log.port import Appended, Chunk, End, Frame, Sender, TopicSpec
+from penstock.log.producers import check_sender
 from penstock.storage.local import LocalStorage
 
 _MOST_OPEN = 256  # topics kept open by a process

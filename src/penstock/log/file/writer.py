@@ -9,9 +9,9 @@ from penstock.errors import PenstockError, StorageError
 from penstock.log.file.current import Current, SegmentKeeper
 from penstock.log.file.frame import SEGMENT_HEADER, Body, encode_frame
 from penstock.log.file.place import Place
-from penstock.log.file.stamp import Tail, stamped
 from penstock.log.intake.stored_rows import Rows
 from penstock.log.port import Appended, Frame, Sender, TopicSpec
+from penstock.log.stamp import Tail, stamped
 from penstock.storage.together import Together
 
 

@@ -13,11 +13,11 @@ import orjson
 
 from penstock.core.schema import Schema
 from penstock.errors import AlreadyThere, Damaged, PenstockError
-from penstock.log.file.settings import decode_settings, encode_settings
 from penstock.log.kafka.client import PATIENCE, PerProcess, admin, answer, away, describe, library, offsets, produce_one, translated
-from penstock.log.kafka.reading import read_range
+from penstock.log.kafka.read.ranges import read_range
 from penstock.log.kafka.settings import KafkaSettings
 from penstock.log.port import TopicSpec
+from penstock.log.settings import decode_settings, encode_settings
 
 NAME = "_penstock_topics"
 INTERNAL = ("_penstock_", "__")

@@ -9,8 +9,8 @@ import pyarrow.compute as pc
 from penstock.core.change import Op
 from penstock.core.schema import TIMESTAMP
 from penstock.core.time import NEVER
-from penstock.log.kafka.batches import binary
-from penstock.log.kafka.fetching import Header, Headers, Numbers
+from penstock.log.kafka.read.batches import binary
+from penstock.log.kafka.read.fetching import Header, Headers, Numbers
 from penstock.log.port import EVENT_TIME, HEADERS, OPS, ORIGIN, WATERMARK, Sender
 
 TIME = "penstock-time"  # microseconds, as text: the event time, where it is no column

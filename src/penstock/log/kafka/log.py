@@ -13,9 +13,9 @@ from penstock.log.errors import already_there, evolves, no_topic
 from penstock.log.intake.stored_rows import check_spec
 from penstock.log.kafka.catalog import INTERNAL, Entry, catalog, wait_for
 from penstock.log.kafka.client import PATIENCE, PROMPT, admin, answer, describe, insisted, library, topic_names, translated
-from penstock.log.kafka.codecs import check_codec
 from penstock.log.kafka.settings import KafkaSettings
 from penstock.log.kafka.topic import KafkaTopic
+from penstock.log.kafka.values.codecs import check_codec
 from penstock.log.port import TopicSpec
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class KafkaLog:
         return f"KafkaLog({self.settings})"
 
     def groups(self) -> "Groups":
-        from penstock.log.kafka.groups import KafkaGroups
+        from penstock.log.kafka.groups.keeper import KafkaGroups
 
         return KafkaGroups(self.settings, self.clock)
 

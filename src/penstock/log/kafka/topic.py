@@ -8,20 +8,20 @@ import pyarrow as pa
 
 from penstock.core.time import NEVER, Clock
 from penstock.errors import BadSchema, NotFound, OffsetGone
-from penstock.log.file.decode import check_columns
-from penstock.log.file.producers import check_sender
+from penstock.log.decode import check_columns
 from penstock.log.intake.stored_rows import RowCheck, Rows, check_mark, check_sizes, check_something
 from penstock.log.kafka.catalog import Entry, catalog
 from penstock.log.kafka.client import describe, offsets
-from penstock.log.kafka.codecs import Codec, codec_of, raw_values
 from penstock.log.kafka.headers import SENDER, row_headers, sender_of
-from penstock.log.kafka.reading import PIECE, read_range
-from penstock.log.kafka.recovery import Recovery
-from penstock.log.kafka.rows import Reading, says_nothing
-from penstock.log.kafka.senders import senders
+from penstock.log.kafka.read.ranges import PIECE, read_range
+from penstock.log.kafka.read.rows import Reading, says_nothing
 from penstock.log.kafka.settings import KafkaSettings
-from penstock.log.kafka.writing import FrameWriter, Outgoing
+from penstock.log.kafka.values.codecs import Codec, codec_of, raw_values
+from penstock.log.kafka.write.frames import FrameWriter, Outgoing
+from penstock.log.kafka.write.recovery import Recovery
+from penstock.log.kafka.write.senders import senders
 from penstock.log.port import KEY, Appended, Chunk, End, Frame, Part, Sender, TopicSpec
+from penstock.log.producers import check_sender
 
 
 class KafkaTopic:

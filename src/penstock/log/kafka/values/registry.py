@@ -16,10 +16,10 @@ import pyarrow as pa
 from penstock.core.schema import Schema
 from penstock.errors import BadInput, LogError
 from penstock.log.intake.codec import Decoded
-from penstock.log.kafka.avro import AvroWriter, Read, avro_schema, decoded, library, read_all
 from penstock.log.kafka.client import PerProcess
 from penstock.log.kafka.secrets import secret
 from penstock.log.kafka.settings import KafkaSettings
+from penstock.log.kafka.values.avro import AvroWriter, Read, avro_schema, decoded, library, read_all
 
 _HEAD = struct.Struct(">bI")
 _MAGIC = 0

@@ -14,8 +14,8 @@ from dataclasses import replace
 
 from penstock.errors import Unreachable
 from penstock.log.kafka.client import PerProcess, away, ends
-from penstock.log.kafka.fetching import Fetched, Fetcher, PlainFetcher
-from penstock.log.kafka.native import NativeFetcher, Taken, native_library
+from penstock.log.kafka.read.fetching import Fetched, Fetcher, PlainFetcher
+from penstock.log.kafka.read.native import NativeFetcher, Taken, native_library
 from penstock.log.kafka.settings import KafkaSettings
 
 PIECE = 100_000  # records of one piece

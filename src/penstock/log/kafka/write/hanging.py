@@ -12,13 +12,13 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from penstock.log.file.producers import Producers
 from penstock.log.kafka.client import away, ends
-from penstock.log.kafka.fetching import Fetched
 from penstock.log.kafka.headers import END, SENDER, sender_of
-from penstock.log.kafka.reading import read_open
+from penstock.log.kafka.read.fetching import Fetched
+from penstock.log.kafka.read.ranges import read_open
 from penstock.log.kafka.settings import KafkaSettings
 from penstock.log.port import Sender
+from penstock.log.producers import Producers
 
 Partition = tuple[str, int]  # topic, as the broker calls it, and number
 MARGIN = 5.0  # seconds beyond its time-out that a broker may take to end a transaction

@@ -7,17 +7,17 @@ from dataclasses import dataclass, field
 
 from penstock.core.time import NEVER
 from penstock.errors import LogError
-from penstock.log.file.producers import Producers
 from penstock.log.kafka.client import PerProcess, produce_one
-from penstock.log.kafka.fetching import Header
-from penstock.log.kafka.hanging import Partition, still_open
 from penstock.log.kafka.headers import mark_headers, sender_header
-from penstock.log.kafka.reading import read_range, settled, still_unseen, wait_until_seen
-from penstock.log.kafka.recovery import Recovery
-from penstock.log.kafka.senders import NAME, senders, stamp_of
+from penstock.log.kafka.read.fetching import Header
+from penstock.log.kafka.read.ranges import read_range, settled, still_unseen, wait_until_seen
 from penstock.log.kafka.settings import KafkaSettings
-from penstock.log.kafka.transactions import KafkaTransactions, Place, deliver, discarded
+from penstock.log.kafka.write.hanging import Partition, still_open
+from penstock.log.kafka.write.recovery import Recovery
+from penstock.log.kafka.write.senders import NAME, senders, stamp_of
+from penstock.log.kafka.write.transactions import KafkaTransactions, Place, deliver, discarded
 from penstock.log.port import Appended, Frame, Sender
+from penstock.log.producers import Producers
 
 _PROMPT = 1.0  # seconds in which readers see what was committed, unless something is wrong
 Find = Callable[[int, Sender], Frame | None]

@@ -14,9 +14,9 @@ from penstock.core.expression import Expression
 from penstock.core.schema import Schema, type_text
 from penstock.errors import BadTime
 from penstock.flow.definition import Known
-from penstock.flow.matching import joined_schema, meeting_columns, right_names
 from penstock.flow.place import At
-from penstock.flow.table_joins import table_join
+from penstock.flow.steps.matching import joined_schema, meeting_columns, right_names
+from penstock.flow.steps.table_joins import table_join
 
 _PLACES = [(LEFT, pa.binary()), (LEFT_TIME, pa.int64()), (RIGHT, pa.binary()), (RIGHT_TIME, pa.int64())]
 Within = str | timedelta | tuple[str | timedelta, str | timedelta]

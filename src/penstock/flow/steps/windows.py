@@ -10,11 +10,11 @@ import pyarrow as pa
 from penstock import plan
 from penstock.core.expression import Expression
 from penstock.core.schema import TIMESTAMP, Schema
-from penstock.flow.aggregates import Agg, output_field, resolve_all
 from penstock.flow.definition import Known
-from penstock.flow.kinds import Count, Kind, Session, Sliding
 from penstock.flow.place import At
-from penstock.flow.rows import passed_on
+from penstock.flow.steps.aggregates import Agg, output_field, resolve_all
+from penstock.flow.steps.kinds import Count, Kind, Session, Sliding
+from penstock.flow.steps.rows import passed_on
 
 CAUSE = pa.struct([pa.field("rows", pa.list_(pa.string())), pa.field("count", pa.int64())])
 Aggregates = tuple[tuple[str, Agg], ...]

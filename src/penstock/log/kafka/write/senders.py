@@ -8,13 +8,13 @@ from typing import NamedTuple
 
 from penstock.core.hashing import partition_of
 from penstock.errors import Damaged
-from penstock.log.file.producers import Producers
 from penstock.log.kafka.catalog import internal_topic
 from penstock.log.kafka.client import PerProcess, away, describe, ends, offsets
-from penstock.log.kafka.hanging import patience
-from penstock.log.kafka.reading import read_open, read_range, still_unseen
+from penstock.log.kafka.read.ranges import read_open, read_range, still_unseen
 from penstock.log.kafka.settings import KafkaSettings
+from penstock.log.kafka.write.hanging import patience
 from penstock.log.port import Sender
+from penstock.log.producers import Producers
 
 NAME = "_penstock_senders"
 _LOOK = 0.5  # seconds between two looks at what is open

@@ -9,7 +9,7 @@ from penstock.core.schema import type_text
 from penstock.flow.place import At, keyable
 
 if TYPE_CHECKING:
-    from penstock.flow.aggregates import Agg
+    from penstock.flow.steps.aggregates import Agg
 
 
 def result_type(given: "Agg", t: pa.DataType, at: At, others: Sequence[pa.DataType] = ()) -> pa.DataType:

@@ -61,8 +61,8 @@ def codec_of(spec: TopicSpec, settings: KafkaSettings, name: str, schemas: Seque
         return None
     if (spec.codec or "json") == "json":
         return JsonCodec(spec.name)
-    from penstock.log.kafka.avro import AvroCodec
-    from penstock.log.kafka.registry import RegistryCodec
+    from penstock.log.kafka.values.avro import AvroCodec
+    from penstock.log.kafka.values.registry import RegistryCodec
 
     return AvroCodec(spec.name, schemas) if spec.codec == "avro" else RegistryCodec(spec.name, name, schemas, settings)
 

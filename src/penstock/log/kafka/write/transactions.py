@@ -13,10 +13,10 @@ from typing import Any, Protocol, TypeVar
 
 from penstock.errors import PenstockError
 from penstock.log.kafka.client import PATIENCE, PerProcess, away, library, new_producer, translated
-from penstock.log.kafka.fetching import Header
-from penstock.log.kafka.hanging import Partition
 from penstock.log.kafka.headers import end_headers
+from penstock.log.kafka.read.fetching import Header
 from penstock.log.kafka.settings import KafkaSettings
+from penstock.log.kafka.write.hanging import Partition
 
 _ATTEMPTS = 5
 _MOST_OPEN = 16

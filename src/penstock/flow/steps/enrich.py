@@ -10,9 +10,9 @@ import pyarrow as pa
 from penstock import plan
 from penstock.core.schema import TIMESTAMP, Schema, type_text
 from penstock.flow.definition import Known
-from penstock.flow.matching import right_names
 from penstock.flow.place import At, find
-from penstock.flow.updates import refuse_updates
+from penstock.flow.steps.matching import right_names
+from penstock.flow.steps.updates import refuse_updates
 
 AsOf = Literal["event", "now"]
 VERSION = ("version_time", "version_offset")  # the columns that tell which version was used

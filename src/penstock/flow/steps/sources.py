@@ -9,10 +9,10 @@ import pyarrow as pa
 
 from penstock import plan
 from penstock.core.schema import TIMESTAMP, Schema, type_text
-from penstock.flow import clocks
-from penstock.flow.clocks import APPEND
 from penstock.flow.definition import Known
 from penstock.flow.place import At
+from penstock.flow.steps import clocks
+from penstock.flow.steps.clocks import APPEND
 
 
 @dataclass(frozen=True)

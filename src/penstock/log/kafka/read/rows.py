@@ -12,9 +12,9 @@ from penstock.core.schema import Schema
 from penstock.core.time import NEVER, micros
 from penstock.log.intake.codec import Decoded, event_times
 from penstock.log.intake.stored_rows import SYSTEM
-from penstock.log.kafka.codecs import Codec
-from penstock.log.kafka.fetching import Fetched, Headers, Numbers
 from penstock.log.kafka.headers import deletes_in, marks_of, system_columns
+from penstock.log.kafka.read.fetching import Fetched, Headers, Numbers
+from penstock.log.kafka.values.codecs import Codec
 from penstock.log.port import APPENDED, BAD, KEY, OFFSET, OPS, RAW, VALUE, Chunk, Frame, TopicSpec
 
 _ORDER = [field.name for field in SYSTEM]

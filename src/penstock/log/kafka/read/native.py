@@ -18,9 +18,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.errors import LogError
-from penstock.log.kafka.batches import Chains, Cuts, Numbers, Placed, chains_of
 from penstock.log.kafka.client import PerProcess, away, library, told
-from penstock.log.kafka.fetching import READING, Fetched, Header, Headers
+from penstock.log.kafka.read.batches import Chains, Cuts, Numbers, Placed, chains_of
+from penstock.log.kafka.read.fetching import READING, Fetched, Header, Headers
 from penstock.log.kafka.settings import KafkaSettings
 
 _CONSUMER, _OK, _EOF = 1, 0, -191

@@ -14,7 +14,7 @@ from penstock.core.schema import Schema, type_text
 from penstock.flow.definition import Known
 from penstock.flow.origin import directory
 from penstock.flow.place import At
-from penstock.flow.sources import time_column
+from penstock.flow.steps.sources import time_column
 
 Form = Literal["detect", "rows", "debezium"]
 

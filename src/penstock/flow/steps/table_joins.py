@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 from penstock import plan
 from penstock.flow.definition import Known
-from penstock.flow.matching import joined_schema, meeting_columns, right_names
 from penstock.flow.place import At
-from penstock.flow.tables import refuse_append_only
+from penstock.flow.steps.matching import joined_schema, meeting_columns, right_names
+from penstock.flow.steps.tables import refuse_append_only
 
 Names = Sequence[tuple[str, str]]
 

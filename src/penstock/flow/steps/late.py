@@ -10,9 +10,9 @@ from penstock import plan
 from penstock.core.expression import Expression, Literal
 from penstock.core.schema import Schema, type_text
 from penstock.flow.definition import Known
-from penstock.flow.matching import joined_schema
 from penstock.flow.place import At
-from penstock.flow.rows import Columns, passed_on
+from penstock.flow.steps.matching import joined_schema
+from penstock.flow.steps.rows import Columns, passed_on
 
 
 @dataclass(frozen=True)

@@ -5,14 +5,14 @@ from dataclasses import dataclass
 from itertools import chain
 
 from penstock.errors import Unreachable
-from penstock.log.file.producers import Producers
 from penstock.log.kafka.client import describe, ends
-from penstock.log.kafka.hanging import Leftover, Partition, Pick, frames_of, left_open, stamps_of, still_open
 from penstock.log.kafka.headers import SENDER, sender_of
-from penstock.log.kafka.reading import read_range, wait_until_seen
-from penstock.log.kafka.senders import NAME, senders, stamp_of
+from penstock.log.kafka.read.ranges import read_range, wait_until_seen
 from penstock.log.kafka.settings import KafkaSettings
-from penstock.log.kafka.transactions import KafkaTransactions
+from penstock.log.kafka.write.hanging import Leftover, Partition, Pick, frames_of, left_open, stamps_of, still_open
+from penstock.log.kafka.write.senders import NAME, senders, stamp_of
+from penstock.log.kafka.write.transactions import KafkaTransactions
+from penstock.log.producers import Producers
 
 Found = dict[Partition, list[Leftover]]
 

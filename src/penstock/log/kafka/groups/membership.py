@@ -8,7 +8,7 @@ from penstock.core.time import Clock
 from penstock.errors import BadInput, Fenced, Mismatch, PenstockError
 from penstock.log.groups.port import Hand, Source, Standing
 from penstock.log.kafka.client import PATIENCE, library, told, translated
-from penstock.log.kafka.group_notes import Note, decoded
+from penstock.log.kafka.groups.notes import Note, decoded
 from penstock.log.kafka.settings import KafkaSettings
 
 MOMENT = 0.05  # seconds that a heartbeat listens for news
@@ -234,7 +234,7 @@ class KafkaMembership:
             )
 
     def _fenced(self, number: int) -> Fenced:
-        from penstock.log.kafka.groups import KafkaGroups
+        from penstock.log.kafka.groups.keeper import KafkaGroups
 
         place = f"{self._source.topic}/{number}"
         if self._over:

@@ -10,8 +10,8 @@ from penstock import plan
 from penstock.core.expression import Column, Expression
 from penstock.core.schema import Schema
 from penstock.flow import arguments
-from penstock.flow.aggregate_types import result_type
 from penstock.flow.place import At
+from penstock.flow.steps.aggregate_types import result_type
 
 Function = Literal[
     "count", "sum", "avg", "min", "max", "var", "stddev", "first", "last", "collect", "distinct", "quantile", "top", "ratio",

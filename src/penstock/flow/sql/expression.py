@@ -9,10 +9,10 @@ from sqlglot.tokens import Token
 from penstock.core.expression import Expression
 from penstock.core.schema import Schema, type_text
 from penstock.errors import BadSchema
-from penstock.flow.analyzer import Analyzer
-from penstock.flow.forbidden import check_meaning, check_text
 from penstock.flow.place import Place
-from penstock.flow.whitelist import reads_alike, tree_of
+from penstock.flow.sql.analyzer import Analyzer
+from penstock.flow.sql.forbidden import check_meaning, check_text
+from penstock.flow.sql.whitelist import reads_alike, tree_of
 
 _DIALECT = "spark"
 

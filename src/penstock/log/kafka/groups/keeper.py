@@ -16,8 +16,8 @@ from penstock.log.groups.rules import lease_micros
 from penstock.log.holding import Held
 from penstock.log.kafka.catalog import INTERNAL
 from penstock.log.kafka.client import NEVER_THERE, PROMPT, admin, coordinated, describe, insisted, library, told
-from penstock.log.kafka.group_notes import Note, decoded
-from penstock.log.kafka.membership import JoinRequest, KafkaMembership, made_again
+from penstock.log.kafka.groups.membership import JoinRequest, KafkaMembership, made_again
+from penstock.log.kafka.groups.notes import Note, decoded
 from penstock.log.kafka.settings import KafkaSettings
 
 

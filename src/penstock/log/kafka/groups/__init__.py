@@ -1,0 +1,1 @@
+"""Groups of readers, kept by the broker."""

@@ -1,0 +1,1 @@
+"""Records fetched by explicit offsets, and as rows."""

@@ -1,0 +1,1 @@
+"""Values of records: JSON, Avro, and Avro whose schemas stand in a registry."""

@@ -1,0 +1,1 @@
+"""Frames into partitions, in transactions; what a killed broker left open is ended first."""
