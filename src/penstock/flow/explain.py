@@ -1,6 +1,10 @@
 """A plan for people: as text, and as a Mermaid diagram."""
 
+import pyarrow as pa
+
 from penstock import plan
+from penstock.core.names import RESERVED_PREFIX
+from penstock.core.schema import Schema
 
 
 def as_text(checked: plan.Plan) -> str:
@@ -12,7 +16,7 @@ def as_text(checked: plan.Plan) -> str:
             lines.append(f"  from     {', '.join(step.inputs)}")
         lines += [f"  {label:<8} {text}" for label, text in step.node.facts()]
         lines += [f"  on error {step.on_error}"] if step.on_error != "dead" else []
-        lines.append(f"  gives    {step.schema.ddl()}{' (updating)' if step.updating else ''}")
+        lines.append(f"  gives    {_shown(step.schema)}{' (updating)' if step.updating else ''}")
     lines.append("")
     for output in checked.outputs:
         lines.append(f"{output.input} → {_target(output)}  ({output.origin})")
@@ -31,6 +35,11 @@ def as_mermaid(checked: plan.Plan) -> str:
         lines.append(f"    o{i}{left}{_quoted(f'{output.kind} {output.name}')}{right}")
         lines.append(f"    {ids[output.input]} --> o{i}")
     return "\n".join(lines) + "\n"
+
+
+def _shown(schema: Schema) -> str:
+    """Its columns, without those that steps have among themselves."""
+    return Schema(pa.schema([f for f in schema if not f.name.startswith(RESERVED_PREFIX)])).ddl()
 
 
 def _target(output: plan.Output) -> str:

@@ -2,8 +2,10 @@ from datetime import timedelta
 
 import pytest
 
+from golden.make_meanings import Conditions, compared
 from penstock.core.time import duration_text
 from penstock.flow.explain import as_mermaid, as_text
+from penstock.flow.resolve import resolve
 from penstock.flow.steps.aggregates import agg
 from penstock.flow.steps.kinds import Tumbling
 
@@ -113,3 +115,9 @@ def test_signs_that_mermaid_would_read_are_written_as_entities(plan):
 )
 def test_durations_are_shown_as_they_are_written(value, text):
     assert duration_text(value) == text
+
+
+def test_columns_that_steps_have_among_themselves_are_not_shown() -> None:
+    checked = resolve(compared(), Conditions())
+    assert any("__left" in step.schema for step in checked.steps)
+    assert "__" not in as_text(checked) + as_mermaid(checked)
