@@ -76,6 +76,23 @@ def test_a_topic_that_is_finished_between_two_looks_has_its_settings(
     assert KafkaLog(settings).topic("orders").spec == SPEC
 
 
+def test_a_topic_that_is_listed_before_it_can_be_described_is_waited_for(
+    settings: KafkaSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    KafkaLog(settings).create(SPEC)
+    describe, looks = log.describe, list[str]()
+
+    def blind_at_first(settings: KafkaSettings, name: str) -> Any:
+        looks.append(name)
+        return describe(settings, name) if len(looks) > 2 else None
+
+    monkeypatch.setattr(log, "describe", blind_at_first)
+    assert KafkaLog(settings).topic("orders").spec == SPEC
+    assert len(looks) == 3
+    with pytest.raises(NotFound, match="there is no topic orderz"):
+        KafkaLog(settings).topic("orderz")
+
+
 def test_what_was_only_announced_is_made_again_and_is_nothing_to_a_topic_of_others(
     settings: KafkaSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,6 +1,7 @@
 """The topics of a Kafka broker as a log."""
 
 import secrets
+import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,18 @@ from penstock.log.altering import differs
 from penstock.log.errors import already_there, evolves, no_topic
 from penstock.log.intake.stored_rows import check_spec
 from penstock.log.kafka.catalog import INTERNAL, Entry, catalog, wait_for
-from penstock.log.kafka.client import PATIENCE, PROMPT, admin, answer, describe, insisted, library, topic_names, translated
+from penstock.log.kafka.client import (
+    PATIENCE,
+    PROMPT,
+    Described,
+    admin,
+    answer,
+    describe,
+    insisted,
+    library,
+    topic_names,
+    translated,
+)
 from penstock.log.kafka.settings import KafkaSettings
 from penstock.log.kafka.topic import KafkaTopic
 from penstock.log.kafka.values.codecs import check_codec
@@ -72,9 +84,7 @@ class KafkaLog:
     def adopt(self, spec: TopicSpec) -> KafkaTopic:
         """Gives settings (schema, time, key, codec) to a topic that others made and write. Their records are left as they are."""
         self._check(spec)
-        found = describe(self.settings, self._on_broker(spec.name))
-        if found is None:
-            raise no_topic(spec.name, self.topics())
+        found = self._described(spec.name)
         known = catalog(self.settings).get(self._on_broker(spec.name))
         if known and known.id == found.id:
             raise AlreadyThere(f"topic {spec.name} has settings already", hint="penstock topic describe shows them")
@@ -82,11 +92,21 @@ class KafkaLog:
 
     def topic(self, name: str) -> KafkaTopic:
         check_name(name)
-        found = describe(self.settings, self._on_broker(name)) if not self._on_broker(name).startswith(INTERNAL) else None
-        if found is None:
-            raise no_topic(name, self.topics())
+        found = self._described(name)
         known = self._known(self._on_broker(name), found.id) or Entry(TopicSpec(name), found.id)  # made by others: bytes
         return KafkaTopic(self.settings, self.clock, replace(known, spec=replace(known.spec, partitions=found.partitions)))
+
+    def _described(self, name: str) -> Described:
+        """The topic as the broker has it. One that was made just now may be listed before it can be described: it is waited for."""
+        on_broker, deadline = self._on_broker(name), time.monotonic() + PATIENCE
+        while True:
+            found = None if on_broker.startswith(INTERNAL) else describe(self.settings, on_broker)
+            if found is not None:
+                return found
+            listed = self.topics()
+            if name not in listed or time.monotonic() > deadline:
+                raise no_topic(name, listed)
+            time.sleep(0.02)
 
     def topics(self) -> list[str]:
         prefix = self.settings.prefix
