@@ -9,8 +9,9 @@ import pyarrow as pa
 from measuring import Meter
 
 from penstock import Flow, View
-from penstock.engine.run.driver import Driver, Report
+from penstock.engine.run.driver import Driver
 from penstock.engine.run.open import EpochRequest
+from penstock.engine.run.report import Report
 from penstock.engine.run.runtime import Runtime
 
 

@@ -14,10 +14,12 @@ from measuring import median
 from report import Table, options, parsed, publish, rate
 
 from penstock import Flow, Tumbling, agg
-from penstock.engine.execute.placement import InProcess, Job, Placement, read_units, to_bytes
-from penstock.engine.execute.task import Result
-from penstock.engine.run.driver import Report
+from penstock.engine.execute.job import Job, Result
+from penstock.engine.execute.placement import InProcess, Placement
+from penstock.engine.execute.shuffle import to_bytes
+from penstock.engine.execute.task import Task
 from penstock.engine.run.open import EpochRequest
+from penstock.engine.run.report import Report
 from penstock.engine.run.runtime import Runtime
 
 _TIME = pa.timestamp("us", tz="UTC")
@@ -36,9 +38,9 @@ class Counting(InProcess):
         result = super().run(job)
         self.cpu += time.process_time() - started
         started = time.process_time()
-        work = job.work()
-        read_units(job, work, job.ranges, job.carried)
-        self.shuffled += sum(len(to_bytes(table)) for tables in work.blocks.values() for table in tables)
+        task = Task(job)
+        task.read(job.ranges, job.carried)
+        self.shuffled += sum(len(to_bytes(table)) for tables in task.blocks.values() for table in tables)
         self.counting += time.process_time() - started
         return result
 

@@ -16,8 +16,9 @@ from sides import apart, is_side, run_side
 
 from penstock import Flow, Schema, TopicSpec, agg
 from penstock.core.change import Op
-from penstock.engine.run.driver import Driver, Report
+from penstock.engine.run.driver import Driver
 from penstock.engine.run.open import Wish
+from penstock.engine.run.report import Report
 from penstock.flow.stream import Stream
 from penstock.log.port import OPS, Topic
 

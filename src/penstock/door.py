@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.flow.graph import FlowGraph
 
 if TYPE_CHECKING:
+    from penstock.engine.run.options import Mode
     from penstock.testing.driver import FlowTest
 
 
@@ -73,7 +74,7 @@ class Flow(FlowGraph):
 
     def _go(
         self,
-        mode: str,
+        mode: "Mode",
         every: str | timedelta | None,
         home: str | Path | None,
         master: str | None,
@@ -82,7 +83,8 @@ class Flow(FlowGraph):
         accept_gap: bool,
         log: str | None,
     ) -> None:
-        from penstock.engine.run.service import Order, serve
+        from penstock.engine.run.options import RunOptions
+        from penstock.engine.run.service import serve
 
-        order = Order(mode, every, home, master, conf or {}, max_rows, accept_gap=accept_gap, log=log)
-        serve([self], order)
+        options = RunOptions(mode, every, home, master, conf or {}, max_rows, accept_gap=accept_gap, log=log)
+        serve([self], options)

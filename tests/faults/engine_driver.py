@@ -12,7 +12,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from faults.engine_shop import drain
 from penstock.engine.run import runtime
-from penstock.engine.run.epoch import Fail
+from penstock.engine.run.context import Fail
 from penstock.errors import PenstockError
 from penstock.sinks.port import nothing
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from penstock import Flow, FlowTest, Tumbling, agg
-from penstock.engine.run.deliver import KEEP
+from penstock.engine.run.sweep import KEEP
 from penstock.engine.state import runs as state
 from penstock.errors import Mismatch, PenstockError
 from penstock.testing.driver import Crashed

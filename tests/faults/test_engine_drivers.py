@@ -6,14 +6,14 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 
 import pytest
 
 from faults.engine_shop import EPOCH_ROWS, Input, SparkFree, check, drain, fill, last_decision, make_input, shop
-from penstock.engine.execute.placement import InProcess, Job, Placement
-from penstock.engine.execute.task import Result
+from penstock.engine.execute.job import Job, Result
+from penstock.engine.execute.placement import InProcess, Placement
 from penstock.engine.run import loop
 from penstock.engine.run.decision import Decision
 from penstock.engine.run.driver import Driver
@@ -57,7 +57,7 @@ def woken(process: "subprocess.Popen[str]") -> str:
 def forced(home: Path) -> Driver:
     runtime = SparkFree(home)
     driver = runtime.driver(runtime.plan(shop()))
-    driver._take = lambda: None  # type: ignore[method-assign]
+    driver.context.lock = lambda decisions: nullcontext()
     driver.start()
     return driver
 
@@ -144,7 +144,7 @@ def test_an_epoch_that_an_older_driver_decides_in_the_last_moment_holds_and_its_
                 older.epoch(EpochRequest(rows=EPOCH_ROWS // 2))
             won.append(older.last)
 
-    successor.setting.fail = fail
+    successor.context.fail = fail
     report = successor.epoch(EpochRequest(rows=EPOCH_ROWS))
     assert report
     assert won[1]

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,10 +14,11 @@ from laws.over_engine import OverEngine
 from laws.test_engine_laws import a_case
 from penstock import Flow, FlowTest, Tumbling, agg
 from penstock.core.time import NEVER
-from penstock.engine.run import decision, driver, epoch
+from penstock.engine.run import decide, decision, driver
 from penstock.engine.run import open as opening
 from penstock.engine.run.decision import Decision
-from penstock.engine.run.deliver import Deliverer, Lane, Sweeper
+from penstock.engine.run.deliver import Deliverer, Lane
+from penstock.engine.run.sweep import Sweeper
 from penstock.errors import LostRace, PenstockError, SinkError
 
 pytestmark = pytest.mark.faults
@@ -46,7 +48,7 @@ def marks_are_not_stored(patch: Patch) -> None:
         sources = right(*given)
         return {n: replace(s, partitions={p: replace(v, floor=NEVER) for p, v in s.partitions.items()}) for n, s in sources.items()}
 
-    patch.setattr(epoch, "learned", wrong)
+    patch.setattr(decide, "learned", wrong)
 
 
 def the_time_read_so_far_is_forgotten(patch: Patch) -> None:
@@ -56,7 +58,7 @@ def the_time_read_so_far_is_forgotten(patch: Patch) -> None:
         sources = right(*given)
         return {n: replace(s, partitions={p: replace(v, time=NEVER) for p, v in s.partitions.items()}) for n, s in sources.items()}
 
-    patch.setattr(epoch, "learned", wrong)
+    patch.setattr(decide, "learned", wrong)
 
 
 def the_frontier_is_too_new(patch: Patch) -> None:
@@ -77,17 +79,17 @@ def the_frontier_is_too_new(patch: Patch) -> None:
 
 
 def fates_are_those_of_the_last_epoch(patch: Patch) -> None:
-    right = epoch._decision
+    right = decide.decision_for
 
-    def wrong(setting: Any, opened: Any, last: Any, state: Any, result: Any) -> Decision:
-        return right(setting, opened, replace(last, fates={}) if last else None, state, result)
+    def wrong(context: Any, program: Any, marker: Any, opened: Any, last: Any, *ran: Any) -> Decision:
+        return right(context, program, marker, opened, replace(last, fates={}) if last else None, *ran)
 
-    patch.setattr(epoch, "_decision", wrong)
+    patch.setattr(driver, "decision_for", wrong)
 
 
 def untouched_buckets_are_forgotten(patch: Patch) -> None:
-    right = epoch._decision
-    patch.setattr(epoch, "_decision", lambda s, o, last, state, result: right(s, o, last, (), result))
+    right = decide.decision_for
+    patch.setattr(driver, "decision_for", lambda *given: right(*given[:-2], (), given[-1]))
 
 
 def a_late_partition_starts_without_a_mark(patch: Patch) -> None:
@@ -165,13 +167,13 @@ def lost_attempt_story(point: str) -> int:
 def test_state_of_an_undecided_epoch_that_is_reused_is_noticed(monkeypatch: Patch) -> None:
     assert lost_attempt_story("before_decide") == 380
     attempts: list[Decision] = []
-    right = epoch._decision
+    right = decide.decision_for
 
     def wrong(*given: Any) -> Decision:
         attempts.append(right(*given))
         return replace(attempts[-1], state=attempts[0].state) if len(attempts) == 2 else attempts[-1]
 
-    monkeypatch.setattr(epoch, "_decision", wrong)
+    monkeypatch.setattr(driver, "decision_for", wrong)
     assert lost_attempt_story("before_decide") != 380
 
 
@@ -186,7 +188,7 @@ def test_an_epoch_delivered_before_it_is_decided_is_noticed(monkeypatch: Patch) 
 
     def wrong(self: Any, made: Decision) -> None:
         drivers[-1].deliverer.give(made, drivers[-1].sources, lambda point: None)
-        drivers[-1].resources.fail("delivered, not decided")
+        drivers[-1].context.fail("delivered, not decided")
         publish(self, made)
 
     monkeypatch.setattr(driver.Driver, "_recover", recovered)
@@ -200,10 +202,10 @@ def failing_view_story() -> int:
     with shop().test() as t:
         t.send("orders", *rows(0))
         t.epoch()
-        means = replace(t.driver.resources, threaded=True)
+        context = replace(t.driver.context, threaded=True)
         t.driver.release()
         t._driver = None
-        threaded, gate = driver.Driver(t.plan, means), threading.Event()
+        threaded, gate = driver.Driver(t.plan, context), threading.Event()
         threaded.start()
         fail_once(threaded, gate)
         for minute in (1, 2, 3):
@@ -251,13 +253,18 @@ def test_staged_files_swept_before_delivery_are_missed(monkeypatch: Patch) -> No
     right = driver.Driver._recover
 
     def sweep_first(self: driver.Driver) -> None:
-        for name in self.resources.storage.list("staged"):
-            self.resources.storage.remove(f"staged/{name}")
+        for name in self.context.storage.list("staged"):
+            self.context.storage.remove(f"staged/{name}")
         right(self)
 
     monkeypatch.setattr(driver.Driver, "_recover", sweep_first)
     with pytest.raises(SinkError, match="cannot be read"):
         story()
+
+
+def unlocked(decisions: Any) -> AbstractContextManager[None]:
+    """As if the first driver were stopped, and its lock taken from it."""
+    return nullcontext()
 
 
 def zombie_story() -> int:
@@ -266,16 +273,15 @@ def zombie_story() -> int:
     with shop().test() as t:
         t.send("orders", *rows(0))
         t.epoch()
-        sleeper, second = t.driver, driver.Driver(t.plan, t.driver.resources)
-        second._take = lambda: None  # type: ignore[method-assign]
+        sleeper, second = t.driver, driver.Driver(t.plan, replace(t.driver.context, lock=unlocked))
         t.send("orders", *rows(1))
 
         def pause(point: str) -> None:
             if point == "before_decide":
-                sleeper.setting.fail = lambda point: None
+                sleeper.context.fail = lambda point: None
                 second.start()  # and no decision of its own yet
 
-        sleeper.setting.fail = pause
+        sleeper.context.fail = pause
         sleeper.decisions.refuse_replaced = lambda generation: None  # type: ignore[method-assign]
         decided = sleeper.epoch()
         taken = second.epoch()
@@ -308,8 +314,7 @@ def test_a_race_that_nobody_loses_is_noticed(monkeypatch: Patch) -> None:
         with shop().test() as t:
             t.send("orders", *rows(0))
             t.epoch()
-            second = driver.Driver(t.plan, t.driver.resources)
-            second._take = lambda: None  # type: ignore[method-assign]
+            second = driver.Driver(t.plan, replace(t.driver.context, lock=unlocked))
             second.start()
             t.send("orders", *rows(1))
             second.epoch()

@@ -15,8 +15,9 @@ import pytest
 from faults.engine_shop import EPOCH_ROWS, Input, SparkFree, drained, fill, make_input, shop, topic_rows, view
 from penstock.engine.execute.placement import InProcess
 from penstock.engine.run import loop, waiting
+from penstock.engine.run.context import FlowContext
 from penstock.engine.run.decision import Decisions
-from penstock.engine.run.driver import Driver, Resources
+from penstock.engine.run.driver import Driver
 from penstock.engine.run.outputs import targets
 from penstock.engine.run.waiting import Announced
 from penstock.errors import DiskFull, SinkUnavailable
@@ -55,10 +56,10 @@ def shown(home: Path, log: Any) -> Shown:
 def a_driver(home: Path, log: Any, storage: Any, threaded: bool = True) -> Driver:
     runtime = SparkFree(home)
     runtime.__dict__["log"] = log
-    means = Resources(
+    context = FlowContext(
         log, storage, targets(log, storage, home / "views"), place=lambda rows: InProcess(), tasks=2, buckets=2, threaded=threaded
     )
-    return Driver(runtime.plan(shop()), means)
+    return Driver(runtime.plan(shop()), context)
 
 
 class Live:

@@ -1,6 +1,8 @@
 """A flow whose own files are damaged recovers exactly or refuses; it never starts anew by itself. And it has one driver."""
 
 from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -101,20 +103,20 @@ def test_a_second_driver_stops_and_says_who_holds_the_flow() -> None:
     with shop().test() as t:
         t.send("orders", *FIRST)
         t.epoch()
-        second = type(t.driver)(t.plan, t.driver.resources)
+        second = type(t.driver)(t.plan, t.driver.context)
         with pytest.raises(Held, match="already running") as refused:
             second.start()
         assert "held by process" in str(refused.value)
         t.end()
 
 
-def test_of_two_drivers_that_both_believe_they_hold_the_flow_one_decides(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_two_drivers_that_both_believe_they_hold_the_flow_one_decides() -> None:
     with shop().test() as t:
         t.send("orders", *FIRST)
         t.epoch()
         sleeper = t.driver
-        second = type(sleeper)(t.plan, sleeper.resources)
-        monkeypatch.setattr(second, "_take", lambda: None)  # as if the first were stopped, and its lock taken from it
+        unlocked = replace(sleeper.context, lock=lambda decisions: nullcontext())
+        second = type(sleeper)(t.plan, unlocked)  # as if the first were stopped, and its lock taken from it
         second.start()
         t.send("orders", *SECOND)
         assert second.epoch()

@@ -90,9 +90,9 @@ def test_a_broker_that_is_killed_in_the_middle_of_an_epoch_and_comes_back_costs_
             own_broker.kill()
             threading.Thread(target=own_broker.start).start()
 
-    driver.resources.fail = fail
+    driver.context.fail = fail
     driver.start()
-    driver.setting.fail = fail
+    driver.context.fail = fail
     loop.catch_up(driver, stop, lambda report: None, EPOCH_ROWS)
     driver.stop()
     assert passed.count("after_open") >= 2

@@ -68,7 +68,7 @@ def killed(home: Path) -> None:
         if not left[0]:
             raise _Killed
 
-    driver.resources.fail = fail
+    driver.context.fail = fail
     driver.start()
     try:
         loop.catch_up(driver, threading.Event(), lambda report: None, ROWS)

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from penstock.core.schema import Schema
 from penstock.engine.execute.failing import cause_of
-from penstock.engine.execute.placement import Job
+from penstock.engine.execute.job import Job
 from penstock.engine.execute.sql import Files, SqlSteps, _sorting_writer
 from penstock.engine.execute.sql_guard import TRIED, tried_expressions
 from penstock.engine.state.runs import read_arrow

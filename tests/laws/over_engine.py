@@ -22,7 +22,8 @@ from penstock import Flow, View
 from penstock.core.change import POSITION, TIME
 from penstock.core.schema import Schema
 from penstock.core.time import FixedClock, micros
-from penstock.engine.run.driver import Driver, Resources
+from penstock.engine.run.context import FlowContext
+from penstock.engine.run.driver import Driver
 from penstock.engine.run.open import EpochRequest
 from penstock.engine.run.outputs import targets
 from penstock.flow.resolve import resolve
@@ -205,8 +206,8 @@ class One:
     def start(self) -> Driver:
         if self.driver is None:
             make = targets(self.run.log, self.storage, self.run.directory / "views", self._fail)
-            means = Resources(self.run.log, self.storage, make, buckets=self.buckets, clock=self.run.clock, fail=self._fail)
-            self.driver = Driver(self.plan, means)
+            context = FlowContext(self.run.log, self.storage, make, buckets=self.buckets, clock=self.run.clock, fail=self._fail)
+            self.driver = Driver(self.plan, context)
             self.driver.start()
         return self.driver
 

@@ -180,19 +180,19 @@ def rows_stay_in_the_aggregate(rows: pa.Table, failures: Sequence[Failure]) -> p
     return rows
 
 
-def only_tables_that_fail_are_looked_through(self: work.Work, step: str, rows: pa.Table, topic: str | None) -> pa.Table:
+def only_tables_that_fail_are_looked_through(self: work.Task, step: str, rows: pa.Table, topic: str | None) -> pa.Table:
     kept = rows.filter(pc.greater_equal(rows["__t"], rows["__w"]))  # what is on time is tried, what is late is not
     return rows if not kept.num_rows else RIGHT(self, step, rows, topic)
 
 
-RIGHT = work.Work._addable
+RIGHT = work.Task._addable
 BUGS: dict[str, tuple[Any, str, Any]] = {
     "the whole table is refused": (work, "isolated", the_whole_table_is_refused),
     "a neighbour of a failing row goes too": (work, "without", a_neighbour_goes_too),
     "a row without a usable answer passes all the same": (lookups, "without", lambda rows, failures: rows),
     "letters come twice": (work, "dead_letters", letters_come_twice),
     "failing rows stay in the aggregate": (work, "without", rows_stay_in_the_aggregate),
-    "late rows are not tried where no other is": (work.Work, "_addable", only_tables_that_fail_are_looked_through),
+    "late rows are not tried where no other is": (work.Task, "_addable", only_tables_that_fail_are_looked_through),
     "an aggregate takes anything": (work, "addable", lambda own, rows: rows.slice(0, 0)),
 }
 

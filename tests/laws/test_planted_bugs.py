@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 import pytest
 
 from penstock.core.time import FOREVER, NEVER
-from penstock.engine.run import epoch as epochs
+from penstock.engine.run import decide
 from penstock.engine.run.answering import marks_on_tables
 from penstock.kernels import changes, judging
 from penstock.kernels.asof.enrich import EnrichKernel
@@ -368,5 +368,5 @@ IN_THE_ENGINE: dict[str, tuple[str, Any]] = {
 
 @pytest.mark.parametrize("bug", IN_THE_ENGINE)
 def test_a_wrong_mark_on_a_table_is_caught(bug: str, monkeypatch: Patch) -> None:
-    monkeypatch.setattr(epochs, *IN_THE_ENGINE[bug])
+    monkeypatch.setattr(decide, *IN_THE_ENGINE[bug])
     assert caught("enrich", OverEngine(True), prepared), bug

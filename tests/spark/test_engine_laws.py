@@ -15,8 +15,11 @@ from laws.law import Outcome, check
 from laws.over_engine import One, OverEngine, PartlySeenLog, Run
 from laws.test_engine_laws import a_case
 from penstock.core.time import FixedClock
-from penstock.engine.execute.placement import AcrossTasks, OneTask, Placement, travels_whole
-from penstock.engine.run.driver import Driver, Resources
+from penstock.engine.execute.job import travels_whole
+from penstock.engine.execute.placement import Placement
+from penstock.engine.execute.spark_tasks import AcrossTasks, OneTask
+from penstock.engine.run.context import FlowContext
+from penstock.engine.run.driver import Driver
 from penstock.engine.run.outputs import targets
 from penstock.log.file.log import FileLog
 from penstock.storage.local import LocalStorage
@@ -62,8 +65,8 @@ class InTasks(One):
         if self.driver is None:
             make = targets(self.run.log, self.storage, self.run.directory / "views", self._fail)
             clock = self.run.clock
-            means = Resources(self.run.log, self.storage, make, self._place, 2, self.buckets, clock=clock, fail=self._fail)
-            self.driver = Driver(self.plan, means)
+            context = FlowContext(self.run.log, self.storage, make, self._place, 2, self.buckets, clock=clock, fail=self._fail)
+            self.driver = Driver(self.plan, context)
             self.driver.start()
         return self.driver
 

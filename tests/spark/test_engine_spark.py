@@ -14,11 +14,13 @@ import pytest
 
 from faults.engine_shop import check, fill, last_decision, make_input, report, shop, topic_rows, view
 from penstock import Flow, Schema, Tumbling, agg
-from penstock.engine.execute.placement import AcrossTasks, InProcess, OneTask, Placement
+from penstock.engine.execute.placement import InProcess, Placement
+from penstock.engine.execute.spark_tasks import AcrossTasks, OneTask
 from penstock.engine.run import loop
 from penstock.engine.run.driver import Driver
+from penstock.engine.run.options import RunOptions
 from penstock.engine.run.runtime import Runtime
-from penstock.engine.run.service import Order, serve
+from penstock.engine.run.service import serve
 from penstock.errors import FailedRow, PenstockError
 from penstock.log.port import TopicSpec
 from penstock.log.producer import Producer
@@ -204,13 +206,13 @@ class Silent:
 def test_flows_in_one_process_may_read_each_others_topics(tmp_path: Path, spark: "SparkSession") -> None:
     given = make_input()
     fill(tmp_path, given)
-    first, second = serve([shop(), report()], Order("catch_up", home=tmp_path, buckets=2), Silent())
+    first, second = serve([shop(), report()], RunOptions("catch_up", home=tmp_path, buckets=2), Silent())
     assert first.rows == sum(map(len, given.orders)) + len(given.payments)
     assert second.rows > 0
-    serve([shop(), report()], Order("drain", home=tmp_path), Silent())
+    serve([shop(), report()], RunOptions("drain", home=tmp_path), Silent())
     check(tmp_path, given)
     told = Told()
-    serve([shop()], Order("catch_up", home=tmp_path), told)
+    serve([shop()], RunOptions("catch_up", home=tmp_path), told)
     assert any("was ended by --drain" in line and "penstock flow reopen shop" in line for line in told.lines)
 
 

@@ -25,11 +25,13 @@ from penstock.core.schema import Schema
 from penstock.core.time import FOREVER, duration, instant, micros, moment
 from penstock.engine.flows.reopening import reopen
 from penstock.engine.lookup.rows import forget
+from penstock.engine.run.context import FlowContext
 from penstock.engine.run.decision import Decisions
-from penstock.engine.run.driver import Driver, Report, Resources
+from penstock.engine.run.driver import Driver
 from penstock.engine.run.loop import ends
 from penstock.engine.run.open import Cut, EpochRequest
 from penstock.engine.run.outputs import letter_topic, targets
+from penstock.engine.run.report import Report
 from penstock.errors import NotFound, PenstockError
 from penstock.flow.graph import FlowGraph
 from penstock.flow.resolve import resolve
@@ -205,7 +207,7 @@ class FlowTest:
 
     def reopen(self) -> None:
         """After `end`: lets the flow go on behind all that the end has closed, as `penstock flow reopen` does."""
-        storage = self.driver.resources.storage
+        storage = self.driver.context.storage
         self.driver.release()
         self._driver = None
         reopen(Decisions(storage, self.flow.name))
@@ -246,7 +248,7 @@ class FlowTest:
         from penstock.engine.diagnose.inspect import open_rows_of
 
         self._step(step)
-        return open_rows_of(self.driver.program, self.driver.resources.storage, self.driver.last, step)
+        return open_rows_of(self.driver.program, self.driver.context.storage, self.driver.last, step)
 
     @property
     def driver(self) -> Driver:
@@ -255,8 +257,8 @@ class FlowTest:
             storage = LocalStorage(str(self._directory / "flow"), sync=False)
             make = targets(self.log, storage, self._directory / "views", self._fail)
             sql = getattr(self._analyzer, "sql", None)
-            means = Resources(self.log, storage, make, buckets=self.buckets, clock=self.clock, fail=self._fail, sql=sql)
-            driver = Driver(self.plan, means)
+            context = FlowContext(self.log, storage, make, buckets=self.buckets, clock=self.clock, fail=self._fail, sql=sql)
+            driver = Driver(self.plan, context)
             driver.start()
             self._driver = driver
         return self._driver

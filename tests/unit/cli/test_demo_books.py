@@ -21,7 +21,8 @@ from penstock.demo.story import Outcome
 from penstock.demo.topics import make_topics
 from penstock.demo.verdict import as_json, print_verdict
 from penstock.demo.watch import Watch
-from penstock.engine.run.driver import Driver, Resources
+from penstock.engine.run.context import FlowContext
+from penstock.engine.run.driver import Driver
 from penstock.engine.run.loop import drain
 from penstock.engine.run.outputs import targets
 from penstock.flow.resolve import resolve
@@ -59,7 +60,7 @@ def _run_to_the_end(home: Path, file: Path) -> None:
     facts = {name: log.topic(name).spec for name in log.topics()}
     known = {name: TopicFacts(spec.writer is not None, spec.time, spec.schema) for name, spec in facts.items()}
     storage = LocalStorage(str(home / "flows" / flow.name))
-    driver = Driver(resolve(flow, NoAnalyzer(), known), Resources(log, storage, targets(log, storage, home / "views")))
+    driver = Driver(resolve(flow, NoAnalyzer(), known), FlowContext(log, storage, targets(log, storage, home / "views")))
     driver.start()
     drain(driver, threading.Event(), lambda report: None)
     driver.stop()

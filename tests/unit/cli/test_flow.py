@@ -9,7 +9,7 @@ import pytest
 
 from penstock import Flow, Tumbling, agg
 from penstock.engine.diagnose.inspect import decisions_of
-from penstock.engine.run.driver import taken
+from penstock.engine.run.lock import held_lock
 from unit.cli.calling import calls_of
 from unit.engine.homes import ORDERS, Home
 from unit.engine.test_flow_removing import ROWS, Crash, crash_at, remove, shop
@@ -36,7 +36,7 @@ def test_every_flow_is_listed_with_its_state(home: Home) -> None:
     assert {name: line["state"] for name, line in lines.items()} == {"shop": "stopped", "over": "ended", "new": "never decided"}
     assert lines["shop"]["epochs"] == 1
     assert lines["shop"]["outputs"] == "topic big, view sales, view all"
-    lock = taken(decisions_of(home.path, "shop"))
+    lock = held_lock(decisions_of(home.path, "shop"))
     running = next(line for line in flow("list").rows if line["flow"] == "shop")
     assert running["state"] == "running"
     assert running["by"].startswith("process ")
@@ -95,7 +95,7 @@ def test_a_drop_leaves_topics_for_others_unless_they_are_named(home: Home) -> No
 
 def test_a_flow_that_runs_is_not_reset(home: Home) -> None:
     home.run(shop())
-    lock = taken(decisions_of(home.path, "shop"))
+    lock = held_lock(decisions_of(home.path, "shop"))
     refused = flow("reset", "shop", "--yes")
     lock.__exit__(None, None, None)
     assert refused.code == 1

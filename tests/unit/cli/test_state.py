@@ -15,7 +15,7 @@ from faults.engine_shop import EPOCH_ROWS, Input, Order, SparkFree, check, drain
 from penstock.cli.main import run
 from penstock.engine.diagnose.inspect import decisions_of
 from penstock.engine.run import loop
-from penstock.engine.run.driver import taken
+from penstock.engine.run.lock import held_lock
 from penstock.engine.state import runs as state
 from penstock.engine.state.rebucket import rebucket_flow
 from penstock.engine.state.runs import read_run
@@ -286,7 +286,7 @@ def test_a_crash_leaves_the_old_state_or_the_new_one(point: str, buckets: int, h
 
 def test_a_flow_that_runs_is_left_alone_and_its_holder_named(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = last_decision(home, "shop")
-    lock = taken(decisions_of(home, "shop"))
+    lock = held_lock(decisions_of(home, "shop"))
     try:
         assert run(["state", "rebucket", "shop", "3"]) == 1
     finally:

@@ -8,10 +8,10 @@ from typing import Any
 from penstock import Flow
 from penstock.core.schema import Schema
 from penstock.engine.run import loop
-from penstock.engine.run.driver import Driver, Resources
-from penstock.engine.run.epoch import Fail
+from penstock.engine.run.context import Fail, FlowContext
+from penstock.engine.run.driver import Driver
+from penstock.engine.run.offsets import OffsetPublisher
 from penstock.engine.run.outputs import targets
-from penstock.engine.run.positions import Positions
 from penstock.flow.resolve import resolve
 from penstock.flow.topics import TopicFacts
 from penstock.log.file.log import FileLog
@@ -50,8 +50,8 @@ class Home:
         facts = {name: self._facts(name) for name in self.log.topics()}
         storage = LocalStorage(self.path / "flows" / flow.name, sync=False)
         make = targets(self.log, storage, self.path / "views", fail)
-        means = Resources(self.log, storage, make, fail=fail, tell=Positions(self.log, flow.name, 0).tell)
-        return Driver(resolve(flow, NoAnalyzer(), facts), means)
+        context = FlowContext(self.log, storage, make, fail=fail, publish_offsets=OffsetPublisher(self.log, flow.name, 0).publish)
+        return Driver(resolve(flow, NoAnalyzer(), facts), context)
 
     def _facts(self, name: str) -> TopicFacts:
         spec = self.log.topic(name).spec

@@ -10,7 +10,7 @@ import pytest
 from penstock import Flow, Tumbling, agg
 from penstock.engine.diagnose.inspect import decisions_of
 from penstock.engine.flows.removing import What, carry_out, plan
-from penstock.engine.run.driver import taken
+from penstock.engine.run.lock import held_lock
 from penstock.errors import Held, InUse, Mismatch
 from penstock.log.groups.port import Source
 from penstock.views.directory import list_views
@@ -120,7 +120,7 @@ def test_a_second_order_that_is_cut_short_forgets_nothing_of_the_first(home: Hom
 
 
 def test_a_flow_that_runs_is_left_alone(home: Home) -> None:
-    lock = taken(decisions_of(home.path, "shop"))
+    lock = held_lock(decisions_of(home.path, "shop"))
     with pytest.raises(Held, match="already running"):
         remove(home)
     lock.__exit__(None, None, None)

@@ -8,8 +8,9 @@ import pytest
 
 from penstock import Flow, Tumbling, agg
 from penstock.engine.execute import program
-from penstock.engine.execute.placement import InProcess, Job, read_units, run_buckets
-from penstock.engine.execute.task import Result, split
+from penstock.engine.execute.job import Job, Result
+from penstock.engine.execute.placement import InProcess
+from penstock.engine.execute.task import Task, split
 from penstock.engine.run import loop, waiting
 from penstock.engine.run.progress import Tally, balance
 from penstock.errors import Unanswered
@@ -75,14 +76,14 @@ class Again(InProcess):
     """The tasks that read run twice: steps behind them get the blocks of the first, the driver the files of the second."""
 
     def run(self, job: Job) -> Result:
-        first, second = job.work(), job.work()
-        for work in (first, second):
-            read_units(job, work, job.ranges, job.carried)
+        first, second = Task(job), Task(job)
+        for task in (first, second):
+            task.read(job.ranges, job.carried)
         second.blocks = first.blocks
         for level in job.levels():
             arrived = split(second.blocks, job.buckets)
             second.blocks = defaultdict(list)
-            run_buckets(job, second, level, arrived, range(job.buckets))
+            second.run_level(level, arrived, range(job.buckets))
         return second.finish()
 
 
@@ -95,7 +96,7 @@ def told_twice() -> tuple[list[int], list[int], int]:
         return [{"name": "all", "age": 1000 * len(calls) + key["id"]} for key in keys]
 
     with shop(another, cache=None).test() as t:
-        t.driver.setting.place = lambda rows: Again()
+        t.driver.context.place = lambda rows: Again()
         t.send("orders", *orders(1, 2, 3, 1))
         t.end()
         (sums,) = t.rows("sums")

@@ -79,7 +79,7 @@ def test_a_start_that_was_replaced_does_not_make_anew_what_its_successor_has_ope
     new.start()
     for lane in old.deliverer.lanes[:2]:
         with pytest.raises(Mismatch):
-            lane.target.sink.open(old.setting.incarnation, old.setting.generation)
+            lane.target.sink.open(old.incarnation, old.generation)
     new.release()
 
 

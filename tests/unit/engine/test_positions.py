@@ -7,7 +7,7 @@ import pytest
 
 from penstock import Flow
 from penstock.engine.run.decision import Decision
-from penstock.engine.run.positions import Positions
+from penstock.engine.run.offsets import OffsetPublisher
 from penstock.engine.run.progress import balance
 from penstock.errors import OffsetGone, StorageError
 from penstock.log.port import End
@@ -30,8 +30,8 @@ def rows(*numbers: int) -> list[dict[str, Any]]:
 def test_the_log_knows_how_far_a_flow_has_read_once_it_is_decided() -> None:
     with flow().test() as t:
         t.topic("orders", partitions=2)
-        positions = Positions(t.log, "shop", every=0.0)
-        t.driver.resources.tell = positions.tell
+        positions = OffsetPublisher(t.log, "shop", every=0.0)
+        t.driver.context.publish_offsets = positions.publish
         t.send("orders", *rows(1, 2), partition=0)
         t.send("orders", *rows(3), partition=1)
         t.epoch()
@@ -42,8 +42,8 @@ def test_the_log_knows_how_far_a_flow_has_read_once_it_is_decided() -> None:
 
 def test_notes_are_made_now_and_then_and_at_the_end() -> None:
     with flow().test() as t:
-        positions = Positions(t.log, "shop", every=3600.0)
-        t.driver.resources.tell = positions.tell
+        positions = OffsetPublisher(t.log, "shop", every=3600.0)
+        t.driver.context.publish_offsets = positions.publish
         for n in (1, 2, 3):
             t.send("orders", *rows(n))
             t.epoch()
@@ -55,8 +55,8 @@ def test_notes_are_made_now_and_then_and_at_the_end() -> None:
 
 def test_a_note_that_cannot_be_made_does_not_stop_the_flow(monkeypatch: pytest.MonkeyPatch) -> None:
     with flow().test() as t:
-        positions = Positions(t.log, "shop", every=0.0)
-        t.driver.resources.tell = positions.tell
+        positions = OffsetPublisher(t.log, "shop", every=0.0)
+        t.driver.context.publish_offsets = positions.publish
         groups = t.log.groups()
         put = type(groups).put
 
@@ -89,7 +89,7 @@ def test_what_was_removed_unread_stops_a_flow_and_is_booked_once_it_is_accepted(
         topic.ends = shortened  # type: ignore[method-assign]
         with pytest.raises(OffsetGone, match="offsets 1 to 2 of orders/0 were removed"):
             t.epoch()
-        t.driver.resources = replace(t.driver.resources, accept_gap=True)
+        t.driver.context = replace(t.driver.context, accept_gap=True)
         t.epoch()
         decision: Decision | None = t.driver.last
         assert decision

@@ -7,9 +7,10 @@ import pytest
 
 from penstock import Flow, Schema, TopicSpec, Tumbling, agg
 from penstock.core.time import NEVER
-from penstock.engine.execute import placement
+from penstock.engine.execute import job
 from penstock.engine.execute.program import Place, Program, Reader, lower
-from penstock.engine.run.driver import Driver, Resources
+from penstock.engine.run.context import FlowContext
+from penstock.engine.run.driver import Driver
 from penstock.engine.run.open import EpochRequest
 from penstock.errors import BadFlow
 from penstock.flow.resolve import resolve
@@ -162,18 +163,18 @@ def test_a_packed_program_is_kept_as_long_as_the_program() -> None:
     flow = Flow("f")
     stream(flow).where("val > 3").view("out", key="key")
     made = program(flow)
-    assert placement._pack(made) is placement._pack(made)
-    before = len(placement._PACKED)
+    assert job._pack(made) is job._pack(made)
+    before = len(job._PACKED)
     del made
     gc.collect()
-    assert len(placement._PACKED) == before - 1
+    assert len(job._PACKED) == before - 1
 
 
 def test_a_flow_that_waits_for_a_topic_is_lowered_once_and_again_when_it_has_come() -> None:
     flow, log = Flow("f"), MemoryLog()
     stream(flow).union(stream(flow, "more")).view("out", key="key")
     log.create(TopicSpec("orders", schema=Schema.of(COLUMNS), time="at"))
-    driver = Driver(resolve(flow, Strings()), Resources(log, MemoryStorage(), lambda program: []))
+    driver = Driver(resolve(flow, Strings()), FlowContext(log, MemoryStorage(), lambda program: []))
     driver.start()
     first = driver.program
     driver.open(EpochRequest())

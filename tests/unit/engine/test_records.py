@@ -2,8 +2,8 @@
 
 from penstock import Flow, Tumbling, agg
 from penstock.engine.run.decision import Decision, EngineMark
-from penstock.engine.run.deliver import KEEP
 from penstock.engine.run.history import keep_marks, kept_marks, records, telling
+from penstock.engine.run.sweep import KEEP
 from penstock.storage.memory import MemoryStorage
 
 
@@ -19,7 +19,7 @@ def test_every_epoch_leaves_a_record_with_the_time_of_each_step() -> None:
         for minute in range(3):
             t.send("clicks", {"page": "/", "at": f"2024-01-15T10:0{minute}:00"})
             t.epoch()
-        found = list(records(t.driver.resources.storage))
+        found = list(records(t.driver.context.storage))
         assert [r["epoch"] for r in found] == [0, 1, 2]
         assert [r["rows"] for r in found] == [1, 1, 1]
         assert {"open", "run", "decide", "deliver", "sweep"} <= found[0]["steps"].keys()
@@ -29,7 +29,7 @@ def test_a_record_that_a_crash_tore_spoils_no_other() -> None:
     with a_flow().test() as t:
         t.send("clicks", {"page": "/", "at": "2024-01-15T10:00:00"})
         t.epoch()
-        storage = t.driver.resources.storage
+        storage = t.driver.context.storage
         torn = storage.append("records/00000000.jsonl")
         torn.write(b'\n{"epoch": 1, "ro')
         torn.close()
@@ -45,7 +45,7 @@ def test_marks_outlive_the_decisions_they_were_made_in() -> None:
             t.send("clicks", {"page": "/", "at": f"2024-01-15T10:00:{second:02d}"}, partition=0)
             t.epoch()
         decisions = t.driver.decisions
-        swept = kept_marks(t.driver.resources.storage)
+        swept = kept_marks(t.driver.context.storage)
         kept = {m for epoch in decisions.epochs() for m in decisions.read(epoch).marks}
         assert decisions.epochs()[0] > 0
         assert {m.partition for m in swept | kept} == {1}  # the empty partition was excused in every epoch but the first

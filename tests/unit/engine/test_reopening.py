@@ -111,7 +111,7 @@ def both(name: str, seed: int) -> tuple[Any, Any]:
         send(drained, first, random.Random(seed))
         drained.end()
         ended = results(drained)
-        noted = Decisions(drained.driver.resources.storage, "shop").last()
+        noted = Decisions(drained.driver.context.storage, "shop").last()
         assert noted
         at = moment(noted.horizon["time"])
         drained.reopen()
@@ -175,7 +175,7 @@ def test_a_flow_that_was_not_ended_has_nothing_to_lift() -> None:
         t.catch_up()
         t.driver.release()
         with pytest.raises(BadInput, match="was not ended"):
-            reopen(Decisions(t.driver.resources.storage, "shop"))
+            reopen(Decisions(t.driver.context.storage, "shop"))
 
 
 def test_behind_the_end_of_a_topic_rows_that_a_flow_derived_are_late_too(tmp_path: Path) -> None:

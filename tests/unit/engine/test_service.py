@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from penstock import Flow, Schema
-from penstock.engine.run.service import Order, serve
+from penstock.engine.run.options import RunOptions
+from penstock.engine.run.service import serve
 from penstock.errors import BadInput
 from penstock.log.file.log import FileLog
 from penstock.log.port import TopicSpec
@@ -32,7 +33,7 @@ def copying() -> Flow:
 def test_executors_elsewhere_are_not_sent_to_read_the_memory_of_this_machine(durability: str, tmp_path: Path) -> None:
     log = FileLog(LocalStorage(str(tmp_path / "log")))
     log.create(TopicSpec("orders", 1, Schema.of("id long"), durability=durability))  # type: ignore[arg-type]
-    order = Order("catch_up", home=tmp_path, master="spark://192.0.2.1:7077", conf={"spark.authenticate": "true"})
+    order = RunOptions("catch_up", home=tmp_path, master="spark://192.0.2.1:7077", conf={"spark.authenticate": "true"})
     refused = {"memory": "is kept in the memory of this machine", "os": "there is no secret"}  # the latter: it came further
     with pytest.raises(BadInput, match=refused[durability]):
         serve([copying()], order, Silent())
@@ -45,7 +46,7 @@ def test_a_bounded_run_does_not_look_for_a_static_table_among_the_topics(mode: s
     flow = Flow("shop")
     countries = flow.static([{"country": "DE", "vat": 0.19}], "country string, vat double", key="country")
     flow.stream("orders", "id long, country string").enrich(countries, on="country").view("taxed", key="id")
-    order = Order(mode, home=tmp_path, master="spark://192.0.2.1:7077", conf={"spark.authenticate": "true"})
+    order = RunOptions(mode, home=tmp_path, master="spark://192.0.2.1:7077", conf={"spark.authenticate": "true"})
     with pytest.raises(BadInput, match="there is no secret"):  # it came as far as Spark
         serve([flow], order, Silent())
 

@@ -13,8 +13,8 @@ import pytest
 
 from penstock.core.change import HASH
 from penstock.core.hashing import bucket_of
-from penstock.engine.run.decision import RunRef
 from penstock.engine.state import runs as state
+from penstock.engine.state.refs import RunRef
 from penstock.engine.state.runs import FAN, StateWriter, apply_changes, load_state, read_arrow, read_run, rebucket, write_arrow
 from penstock.errors import Damaged
 from penstock.kernels.port import Changes

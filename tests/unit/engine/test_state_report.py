@@ -12,7 +12,7 @@ from penstock.errors import NotFound
 
 
 def decisions(t: Any) -> Decisions:
-    return Decisions(t.driver.resources.storage, t.flow.name)
+    return Decisions(t.driver.context.storage, t.flow.name)
 
 
 def at(second: int) -> str:

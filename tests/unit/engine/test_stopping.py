@@ -10,8 +10,9 @@ import pytest
 from penstock import Flow, Tumbling, agg
 from penstock.engine.diagnose.inspect import decisions_of
 from penstock.engine.run.driver import Driver
+from penstock.engine.run.options import RunOptions
 from penstock.engine.run.progress import Tally
-from penstock.engine.run.service import Order, _go
+from penstock.engine.run.service import _go
 from penstock.errors import Replaced, SinkError, SinkUnavailable
 from penstock.sinks.port import Delivery
 from unit.engine.homes import ORDERS, Home
@@ -41,7 +42,7 @@ def away(driver: Driver, sink: str, error: Exception) -> None:
 @pytest.mark.parametrize("threaded", [False, True])
 def test_a_stop_while_a_sink_is_away_ends_in_order_and_says_what_comes_with_the_next_start(threaded: bool, home: Home) -> None:
     driver = home.driver(shop())
-    driver.resources.threaded = threaded
+    driver.context.threaded = threaded
     driver.start()
     away(driver, "view.sales", SinkUnavailable("the disk is away"))
     assert driver.epoch()
@@ -55,7 +56,7 @@ def test_a_stop_while_a_sink_is_away_ends_in_order_and_says_what_comes_with_the_
 
 def test_several_epochs_that_a_sink_has_not_taken_are_one_line(home: Home) -> None:
     driver = home.driver(shop())
-    driver.resources.threaded = True
+    driver.context.threaded = True
     driver.start()
     away(driver, "view.sales", SinkUnavailable("the disk is away"))
     assert driver.epoch()
@@ -98,7 +99,7 @@ def test_a_run_that_is_interrupted_while_a_sink_is_away_says_so_and_fails_not(mo
     driver.start()
     away(driver, "view.sales", SinkUnavailable("the disk is away"))
     show = Shown(stop)
-    _go([driver], Order(mode), 0.0, stop, show)
+    _go([driver], RunOptions(mode), 0.0, stop, show)
     driver.release()
     assert f"shop: {OWED}" in show.said
     assert len(show.closed) == 1
@@ -146,7 +147,7 @@ def test_a_driver_of_an_earlier_life_that_sleeps_inside_an_epoch_decides_nothing
             begun.append(passed)
             remove(home)
 
-    driver.resources.fail = driver.setting.fail = fail  # type: ignore[method-assign]
+    driver.context.fail = driver.context.fail = fail  # type: ignore[method-assign]
     with pytest.raises(Replaced, match="flow shop was reset or dropped"):
         driver.epoch()
     driver.release()

@@ -10,7 +10,8 @@ import pytest
 from laws.blind import BlindLog
 from penstock import Flow
 from penstock.core.time import FixedClock
-from penstock.engine.run.driver import Driver, Resources
+from penstock.engine.run.context import FlowContext
+from penstock.engine.run.driver import Driver
 from penstock.engine.run.open import EpochRequest
 from penstock.engine.run.outputs import targets
 from penstock.errors import Unreachable
@@ -75,8 +76,8 @@ def test_an_epoch_whose_rows_came_in_part_is_not_decided_and_the_next_has_them(w
     flow, out = Flow("copy"), "copied"
     flow.stream("orders", "n long").to(out)
     storage = LocalStorage(str(tmp_path / "state"))
-    means = Resources(log, storage, targets(log, storage, tmp_path / "views", lambda point: None), clock=FixedClock(2_000_000))  # type: ignore[arg-type]
-    driver = Driver(resolve(flow, NoAnalyzer()), means)
+    context = FlowContext(log, storage, targets(log, storage, tmp_path / "views", lambda point: None), clock=FixedClock(2_000_000))  # type: ignore[arg-type]
+    driver = Driver(resolve(flow, NoAnalyzer()), context)
     driver.start()
     log.topic("orders").left_out.append(LEFT_OUT[what])
     with pytest.raises(Unreachable, match="orders/0 gave nothing of offsets"):

@@ -87,6 +87,6 @@ def _travels(module: ModuleType, directory: Path) -> None:
     """Functions of the flow's file, and of files beside it, go to Spark's tasks whole: those do not see this directory."""
     file = getattr(module, "__file__", None)
     if file and Path(file).resolve().parent == directory:
-        from penstock.engine.execute.placement import travels_whole
+        from penstock.engine.execute.job import travels_whole
 
         travels_whole(module)

@@ -50,15 +50,16 @@ def run(
         raise click.UsageError("--catch-up and --drain exclude each other: --drain catches up first")
     from penstock.cli.flow.load import load_flows
     from penstock.cli.flow.show import TerminalShow
-    from penstock.engine.run.service import Order, serve
+    from penstock.engine.run.options import Mode, RunOptions
+    from penstock.engine.run.service import serve
     from penstock.engine.run.signals import ended_by_signals
     from penstock.engine.spark.executors import PACK
 
-    mode = "catch_up" if catch_up else "drain" if drain else "run"
+    mode: Mode = "catch_up" if catch_up else "drain" if drain else "run"
     settings = spark_settings(conf) | ({PACK: pack} if pack else {})
-    order = Order(mode, every, None, master, settings, max_rows, buckets, accept_gap)
+    options = RunOptions(mode, every, None, master, settings, max_rows, buckets, accept_gap)
     with ended_by_signals(), TerminalShow(quiet) as show:
-        serve(load_flows(files), order, show)
+        serve(load_flows(files), options, show)
 
 
 with_log(run)

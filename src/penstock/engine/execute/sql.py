@@ -12,13 +12,13 @@ import pyarrow.compute as pc
 from penstock.core.change import ADDRESS, APPENDED, OP, POSITION, TIME, WATERMARK
 from penstock.core.schema import Schema
 from penstock.engine.execute.failing import Failure, dead_letters, put_in, sample, stopped
-from penstock.engine.execute.placement import Carried, Job, settle
+from penstock.engine.execute.job import Carried, Job, Result
 from penstock.engine.execute.program import DEAD
+from penstock.engine.execute.spark_tasks import settle
 from penstock.engine.execute.sql_guard import TRIED, Guard, tried_expressions
 from penstock.engine.execute.staging import Pile
-from penstock.engine.execute.task import Result
-from penstock.engine.run.decision import StagedRef
 from penstock.engine.spark.failures import may_be_a_row, translated
+from penstock.engine.state.refs import StagedRef
 from penstock.engine.state.runs import CARRIED, read_arrow, write_arrow
 from penstock.plan import Step
 from penstock.storage.port import Storage

@@ -7,7 +7,7 @@ next segment, and as counts. Everything is collected here and written at the end
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from itertools import chain, groupby
 from operator import attrgetter
@@ -18,95 +18,80 @@ import pyarrow.compute as pc
 
 from penstock.core.change import ADDRESS, HASH, OP, POSITION, TIME, WATERMARK
 from penstock.core.hashing import bucket_of
-from penstock.core.position import Position
-from penstock.core.schema import TIMESTAMP
 from penstock.core.time import NEVER
+from penstock.engine.execute import letters
 from penstock.engine.execute.failing import (
     Failure,
-    Sample,
     dead_letters,
     isolated,
     new_ones,
     put_in,
     sample,
-    shortened,
     stopped,
     without,
 )
-from penstock.engine.execute.program import DEAD, LATE, Program, dead_schema, late_schema, result_step
-from penstock.engine.execute.rowwise import SYSTEM, RowStep, addable, row_step
+from penstock.engine.execute.job import Carried, Job, Result
+from penstock.engine.execute.program import DEAD, LATE, result_step
+from penstock.engine.execute.rowwise import RowStep, addable, row_step
 from penstock.engine.execute.staging import Pile
-from penstock.engine.run.decision import RunRef, StagedRef
 from penstock.engine.source.clocks import DeviceClocks
-from penstock.engine.source.read import PIECE, Dead, Range, addresses, late_positioned, positioned, read
+from penstock.engine.source.read import PIECE, Range, late_positioned, positioned, read
 from penstock.engine.source.spec import topic_of
-from penstock.engine.state.runs import CARRIED, Merging, StateWriter, apply_changes, load_state, read_run
+from penstock.engine.state.refs import RunRef, StagedRef
+from penstock.engine.state.runs import CARRIED, Merging, StateWriter, apply_changes, load_state, read_arrow, read_run
 from penstock.errors import BadFlow, BadRow, FailedRow, PenstockError
 from penstock.kernels.aggregates.unanswered import FAILED
-from penstock.kernels.port import Changes, Fates, Stepped, keeps_order, position_needed
-from penstock.log.intake.codec import encode_json
-from penstock.log.port import Log
+from penstock.kernels.port import Changes, Stepped, crossed, keeps_order, position_needed
 from penstock.plan import Step
-from penstock.storage.port import Storage
 
 Blocks = dict[tuple[str, int], list[pa.Table]]  # (keyed step, port) -> rows with HASH
-Refs = Mapping[tuple[str, int], list[RunRef]]  # (step, bucket) -> its runs of state
 
 
-@dataclass
-class Result:
-    """What a task tells the driver: names and counts, never rows."""
-
-    staged: list[StagedRef] = field(default_factory=list)
-    carried: list[tuple[str, str, int]] = field(default_factory=list)  # reader, file, rows: for Spark SQL and the next segment
-    runs: list[RunRef] = field(default_factory=list)  # the whole state of the buckets that were touched
-    touched: list[tuple[str, int]] = field(default_factory=list)  # (step, bucket)
-    fates: dict[str, Fates] = field(default_factory=lambda: defaultdict(Counter))
-    times: dict[tuple[str, int], int] = field(default_factory=dict)  # (source, partition) -> greatest plausible time
-    marks: dict[tuple[str, int], int] = field(default_factory=dict)  # and greatest mark read, where headers cannot say
-    accounts: dict[str, Fates] = field(default_factory=lambda: defaultdict(Counter))  # source -> what its offsets held
-    answered: dict[str, int] = field(default_factory=dict)  # step -> the newest time that it has answered, + 1
-    samples: dict[str, Sample] = field(default_factory=dict)  # step -> one of the rows on which it failed
-    seconds: dict[str, float] = field(default_factory=lambda: defaultdict(float))
-
-    def add(self, other: "Result") -> None:
-        self.staged += other.staged
-        self.carried += other.carried
-        self.runs += other.runs
-        self.touched += other.touched
-        for step, fates in other.fates.items():
-            self.fates[step].update(fates)
-        for source, account in other.accounts.items():
-            self.accounts[source].update(account)
-        for place, time in other.times.items():
-            self.times[place] = max(time, self.times.get(place, NEVER))
-        for place, mark in other.marks.items():
-            self.marks[place] = max(mark, self.marks.get(place, NEVER))
-        for step, time in other.answered.items():
-            self.answered[step] = max(time, self.answered.get(step, NEVER))
-        self.samples = other.samples | self.samples
-        for what, seconds in other.seconds.items():
-            self.seconds[what] += seconds
-
-
-class Work:
+class Task:
     """One task at one level: pushes rows and collects what comes of them."""
 
-    def __init__(self, program: Program, storage: Storage, epoch: int, clock: tuple[int, int] = (0, 0)) -> None:
-        self.program, self.storage, self.epoch, self.clock = program, storage, epoch, clock
+    def __init__(self, job: Job) -> None:
+        self.job, self.program, self.storage = job, job.program, job.storage
         self.blocks: Blocks = defaultdict(list)
         self.staged: dict[str, Pile] = defaultdict(Pile)
         self.carried: dict[str, Pile] = defaultdict(Pile)
-        self.writer = StateWriter(storage, epoch)
+        self.writer = StateWriter(job.storage, job.epoch)
         self.result = Result()
         self.row_steps: dict[str, RowStep] = {}
 
-    def read(self, log: Log, spans: Iterable[Range], refs: Refs) -> None:
-        """Reads ranges of sources and pushes their rows, many at a time: every push has its price. refs: the runs of state."""
+    def read(self, ranges: Iterable[Range], carried: Iterable[Carried]) -> None:
+        """Level 0: what comes into the segment, from the log and from segments before it."""
+        self._read_log(ranges)
+        for reader, file in carried:
+            rows = read_arrow(self.storage, file).read_all()
+            name, _, port = reader.partition(":")
+            if not port:
+                self.push(name, rows)
+            elif name in self.program.kernels:
+                self.prepare(name, int(port), rows, None)
+            else:
+                self.push(name, self._rowwise(self.program.plan.step(name), int(port), rows, None))
+
+    def run_level(self, level: int, arrived: Mapping[int, Blocks], mine: Iterable[int]) -> None:
+        """A later level: every keyed step of it, in each of these buckets."""
+        for step in self.program.keyed(self.job.segment, level):
+            for bucket in mine:
+                self._run_bucket(step, bucket, arrived.get(bucket, {}))
+
+    def _run_bucket(self, step: str, bucket: int, blocks: Blocks) -> None:
+        """One bucket of a step, if there is anything to do: rows, or state that time has come for."""
+        now, before = self.job.inputs[step], self.job.before.get(step, ())
+        refs, early = self.job.refs.get((step, bucket), []), self.program.early.get(step)
+        has_rows = any((step, port) in blocks for port in range(len(now)))
+        if has_rows or (refs and (now != before or (early and crossed(self.job.clock, early)))):
+            self.step(step, bucket, blocks, refs, before, list(now), self.job.answered.get(step, NEVER))
+
+    def _read_log(self, spans: Iterable[Range]) -> None:
+        """Reads ranges of sources and pushes their rows, many at a time: every push has its price."""
         for step, ranges in groupby(sorted(spans), key=attrgetter("step")):
             topic, held = self.program.sources[step].topic, list[pa.Table]()
             for span in ranges:
-                for rows in self._pieces(log, span, refs.get((step, span.partition), [])):
+                for rows in self._pieces(span, self.job.refs.get((step, span.partition), [])):
                     held.append(rows)
                     if sum(r.num_rows for r in held) >= PIECE:
                         self.push(step, _together(held), topic)
@@ -114,16 +99,16 @@ class Work:
             if held:
                 self.push(step, _together(held), topic)
 
-    def _pieces(self, log: Log, span: Range, refs: list[RunRef]) -> Iterator[pa.Table]:
+    def _pieces(self, span: Range, refs: list[RunRef]) -> Iterator[pa.Table]:
         spec = self.program.sources[span.step]
         clocks = DeviceClocks(spec.clock, [read_run(self.storage, ref) for ref in refs]) if spec.clock else None
-        for piece in read(topic_of(spec, log), spec, span, clocks):
+        for piece in read(topic_of(spec, self.job.log), spec, span, clocks):
             self.result.fates[span.step].update(piece.fates)
             self.result.accounts[span.step].update(piece.account)
             self.result.times[span.step, span.partition] = piece.time
             self.result.marks[span.step, span.partition] = piece.mark
             if piece.dead:
-                self.staged[DEAD].append(_letters(span, spec.topic, piece.dead))
+                self.staged[DEAD].append(letters.unreadable(span, spec.topic, piece.dead))
             if piece.rows is not None:
                 yield piece.rows
         if clocks:
@@ -182,7 +167,7 @@ class Work:
 
     def _late(self, step: str, port: int, rows: pa.Table) -> None:
         if step in self.program.late_sink:
-            self.staged[LATE].append(_late_letters(step, rows))
+            self.staged[LATE].append(letters.late(step, rows))
         for reader in self.program.readers[step]:
             if reader.kind == "late" and reader.port == port:
                 late = self.program.plan.step(reader.name)
@@ -242,7 +227,7 @@ class Work:
         kernel = self.program.kernels[step]
         ports = [blocks.get((step, port)) for port in range(len(now))]
         rows = [pa.concat_tables(b, promote_options="none") if b else None for b in ports]
-        state = load_state(self.storage, refs, before, self.clock, answered)
+        state = load_state(self.storage, refs, before, self.job.clock, answered)
         with self._named(step):
             stepped = kernel.step(state, rows, now)
             self._keep(kernel, step, bucket, refs, stepped.changes)
@@ -290,10 +275,10 @@ class Work:
         self.result.runs += self.writer.write()
         for sink, pile in self.staged.items():
             if pile.rows:
-                path, size = pile.write(self.storage, f"staged/{self.epoch}-{sink}")
+                path, size = pile.write(self.storage, f"staged/{self.job.epoch}-{sink}")
                 self.result.staged.append(StagedRef(sink, path, pile.rows, size))
         for reader, pile in self.carried.items():
-            path, _ = pile.write(self.storage, f"staged/{self.epoch}", CARRIED)
+            path, _ = pile.write(self.storage, f"staged/{self.job.epoch}", CARRIED)
             self.result.carried.append((reader, path, pile.rows))
         return self.result
 
@@ -318,40 +303,3 @@ def split(blocks: Blocks, buckets: int) -> dict[int, Blocks]:
                 if ends[bucket] < ends[bucket + 1]:
                     out[bucket][place].append(ordered.slice(ends[bucket], ends[bucket + 1] - ends[bucket]))
     return out
-
-
-def _letters(span: Range, topic: str, dead: list[Dead]) -> pa.Table:
-    """Rows of the flow's dead topic: what could not be read, why, and where it is."""
-    n = len(dead)
-    where = [Position(topic, span.partition, d.offset) for d in dead]
-    columns = [
-        [span.step] * n,
-        [shortened(d.reason) for d in dead],
-        *([getattr(w, a) for w in where] for a in ("topic", "partition", "offset")),
-    ]
-    columns += [[None] * n, [None] * n, [shortened(d.value.decode("utf-8", "backslashreplace")) for d in dead], [None] * n]
-    table = pa.table([pa.array(c, f.type) for c, f in zip(columns, dead_schema(), strict=True)], schema=dead_schema().arrow)
-    order = addresses(span.partition, np.array([d.offset for d in dead], np.int64))
-    return _system(table, [d.appended for d in dead], [w.encode() for w in where], order)
-
-
-def _late_letters(step: str, rows: pa.Table) -> pa.Table:
-    """Rows of the flow's own late topic."""
-    n = rows.num_rows
-    raw = rows.column(POSITION).to_pylist()
-    where = [Position.decode(p) for p in raw]
-    watermark = [None if w <= NEVER else w for w in rows.column(WATERMARK).to_pylist()]
-    user = rows.select([c for c in rows.column_names if c not in SYSTEM])
-    columns = [[step] * n, ["late"] * n, *([getattr(w, a, None) for w in where] for a in ("topic", "partition", "offset"))]
-    arrays = [pa.array(c, f.type) for c, f in zip(columns, late_schema(), strict=False)]
-    arrays += [rows.column(TIME).cast(TIMESTAMP).combine_chunks(), pa.array(watermark, pa.int64()).cast(TIMESTAMP)]
-    arrays.append(pa.array([j.decode() for j in encode_json(user)], pa.string()))
-    order = rows.column(ADDRESS) if ADDRESS in rows.column_names else pa.nulls(n, pa.int64())
-    return _system(pa.table(arrays, schema=late_schema().arrow), rows.column(TIME).to_pylist(), raw, order)
-
-
-def _system(table: pa.Table, times: list[int], positions: list[bytes], order: pa.Array | pa.ChunkedArray) -> pa.Table:
-    n = table.num_rows
-    table = table.append_column(TIME, pa.array(times, pa.int64()))
-    table = table.append_column(WATERMARK, pa.array([NEVER] * n, pa.int64()))
-    return table.append_column(POSITION, pa.array(positions, pa.binary())).append_column(ADDRESS, order)

@@ -15,7 +15,7 @@ import orjson
 from penstock.engine.diagnose.inspect import decisions_of
 from penstock.engine.flows.belongings import Belonging, belongings, recorded
 from penstock.engine.run.decision import REMOVING, Decisions
-from penstock.engine.run.driver import taken, where
+from penstock.engine.run.lock import held_lock, log_address
 from penstock.errors import InUse, Mismatch, NotFound
 from penstock.log.groups.port import FLOW
 from penstock.log.port import Log
@@ -42,7 +42,7 @@ class Removal:
     def of(cls, what: What, flow: str, log: Log, things: Sequence[Belonging]) -> "Removal":
         views = tuple(thing.name for thing in things if thing.kind == "view")
         topics = tuple((thing.name, thing.id) for thing in things if thing.kind in ("topic", "late", "dead"))
-        return cls(what, flow, views, topics, any(thing.kind == "group" for thing in things), where(log))
+        return cls(what, flow, views, topics, any(thing.kind == "group" for thing in things), log_address(log))
 
     def with_rest_of(self, begun: "Removal") -> "Removal":
         """The same, and what an order that was cut short had not come to."""
@@ -97,7 +97,7 @@ def noted(decisions: Decisions) -> Removal | None:
 
 def _check_log(decisions: Decisions, log: Log, begun: Removal | None) -> None:
     """Topics are sought where the flow wrote them, or they would stay behind and stop its next start."""
-    known, here = begun.log if begun else recorded(decisions, "log"), where(log)
+    known, here = begun.log if begun else recorded(decisions, "log"), log_address(log)
     if known is not None and known != here:
         raise Mismatch(
             f"flow {decisions.flow} has its topics in another log",
@@ -118,7 +118,7 @@ def carry_out(home: Path, log: Log, going: Going, force: bool = False, fail: Cal
         )
     decisions = decisions_of(home, removal.flow)
     with ExitStack() as stack:
-        stack.push(taken(decisions).__exit__)
+        stack.push(held_lock(decisions).__exit__)
         if noted(decisions) != removal:  # beside an older note, which holds until this one is there
             number = len(decisions.storage.list(REMOVING)) + 1
             decisions.storage.publish(f"{REMOVING}/{number:04d}", orjson.dumps(asdict(removal)))

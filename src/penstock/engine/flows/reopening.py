@@ -14,8 +14,8 @@ from penstock.engine.diagnose.inspect import decisions_of
 from penstock.engine.flows.belongings import Belonging, belongings, recorded
 from penstock.engine.flows.ending import drained
 from penstock.engine.run.decision import Decision, Decisions, EngineMark, PartitionState, SourceState
-from penstock.engine.run.driver import taken, whoever
 from penstock.engine.run.history import keep_record
+from penstock.engine.run.lock import held_lock, this_process
 from penstock.engine.state.report import decided
 from penstock.errors import BadInput, InUse, Mismatch
 from penstock.log.port import Log
@@ -78,11 +78,11 @@ def carry_out(home: Path, log: Log, flow: str, force: bool = False) -> Decision:
 
 def reopen(decisions: Decisions) -> Decision:
     """Takes the flow and decides an epoch without rows that lifts the end."""
-    lock = taken(decisions)
+    lock = held_lock(decisions)
     try:
         last = decided(decisions)
         noted = _horizon(decisions, last)
-        generation = decisions.generation(decisions.owner() | whoever())
+        generation = decisions.generation(decisions.owner() | this_process())
         decision = _decision(last, generation, noted)
         decisions.publish(decision)
         keep_record(decisions.storage, decision, 0.0, {}, 0)

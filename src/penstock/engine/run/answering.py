@@ -7,8 +7,8 @@ those first seen later, and so is one number a step; in each partition it is rec
 from collections.abc import Mapping
 
 from penstock.core.time import NEVER
+from penstock.engine.execute.job import Result
 from penstock.engine.execute.program import Program
-from penstock.engine.execute.task import Result
 from penstock.engine.run.decision import Decision, EngineMark
 from penstock.engine.run.open import Opened
 

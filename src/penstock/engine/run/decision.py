@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from penstock.core.time import NEVER
+from penstock.engine.state.refs import RunRef, StagedRef
 from penstock.errors import AlreadyThere, Damaged, DiskFull, LostRace, Mismatch, NotFound, Replaced, StorageError
 from penstock.storage.port import Storage
 
@@ -25,28 +26,6 @@ FORMAT = 2  # 1: version 0.1, without `deltas`, and with its fingerprints
 GENERATIONS = 16  # starts that are remembered
 _AGAIN = "free some space and run again: a start looks at what is there"
 REMOVING = "removing"  # notes of a reset or a drop that is under way, or was cut short
-
-
-class RunRef(NamedTuple):
-    """One run of state: a batch of an Arrow file."""
-
-    step: str
-    bucket: int
-    table: str
-    slot: int
-    level: int
-    file: str
-    batch: int
-    rows: int
-
-
-class StagedRef(NamedTuple):
-    """Rows of one epoch for one sink."""
-
-    sink: str
-    file: str
-    rows: int
-    size: int
 
 
 @dataclass(frozen=True)

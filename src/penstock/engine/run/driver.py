@@ -1,94 +1,55 @@
 """One flow's driver: takes the flow, recovers, and runs epoch after epoch. The loops around it are in loop.py."""
 
-import os
-import socket
 import time
 import uuid
-from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
-from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from dataclasses import replace
+from typing import Any
 
-from penstock.core.time import FIRST, FOREVER, Clock, SystemClock, moment
+from penstock.core.time import FOREVER
 from penstock.engine.diagnose.describe import describe, holders
-from penstock.engine.execute.placement import InProcess, Placement
-from penstock.engine.execute.program import Program, lower
+from penstock.engine.execute.failing_share import FailingShare
+from penstock.engine.execute.job import Result
+from penstock.engine.execute.program import lower
+from penstock.engine.run.context import FlowContext
+from penstock.engine.run.decide import decision_for
 from penstock.engine.run.decision import Decision, Decisions
-from penstock.engine.run.deliver import Deliverer, Sweeper, Target
-from penstock.engine.run.epoch import Fail, Setting, Timing, run_epoch
+from penstock.engine.run.deliver import LIMIT, Deliverer
 from penstock.engine.run.history import keep_record
 from penstock.engine.run.horizon import horizon
+from penstock.engine.run.lock import log_address, this_process
 from penstock.engine.run.open import EpochRequest, Opened, open_epoch
-from penstock.errors import DiskFull, Held, LostRace, Mismatch, NotFound, Passing, PenstockError, Replaced, TornEpoch
+from penstock.engine.run.report import Report, Stopwatch
+from penstock.engine.run.segments import fitting_state, run_segments
+from penstock.engine.run.sweep import Sweeper
+from penstock.engine.state.refs import RunRef
+from penstock.errors import DiskFull, LostRace, Mismatch, NotFound, Passing, PenstockError, Replaced, TornEpoch
 from penstock.kernels.port import crossed
-from penstock.log.port import Log, Topic
+from penstock.log.port import Topic
 from penstock.plan import Plan
 from penstock.plan.meaning import is_of
-from penstock.sinks.port import nothing
-from penstock.storage.port import Storage
+from penstock.sinks.port import Marker
 
 _TORN = 2  # times that a torn epoch is run again before the run ends
 _LOOK = 1.0  # seconds between two looks of an idle driver whether it was replaced
 
 
-@dataclass(frozen=True)
-class Report:
-    """One epoch, for people and for records."""
-
-    flow: str
-    decision: Decision = field(repr=False)
-    rows: int
-    seconds: float
-    steps: dict[str, float]
-    behind: int
-    lag: float  # seconds between the clock and the append time of the oldest row not yet read
-
-
-class Tell(Protocol):
-    """Is told how far a flow has read; now: it will not be told again soon."""
-
-    def __call__(self, program: Program, decision: Decision, now: bool = False) -> None: ...
-
-
-def untold(program: Program, decision: Decision, now: bool = False) -> None:
-    """Nobody wants to know how far the flow has read."""
-
-
-@dataclass
-class Resources:
-    """What a driver works with."""
-
-    log: Log
-    storage: Storage
-    targets: Callable[[Program], list[Target]]
-    place: Callable[[int], Placement] = field(default=lambda rows: InProcess())
-    tasks: int = 1
-    buckets: int = 2
-    clock: Clock = field(default_factory=SystemClock)
-    threaded: bool = False
-    fail: Fail = nothing
-    sql: object = None
-    accept_gap: bool = False
-    tell: Tell = untold
-    ready: Callable[[], None] = field(default=lambda: None)  # called before every epoch: sees to it that the work can be done
-
-
 class Driver:
-    def __init__(self, plan: Plan, resources: Resources) -> None:
-        self.plan, self.resources = plan, resources
-        self.decisions = Decisions(resources.storage, plan.flow)
+    def __init__(self, plan: Plan, context: FlowContext) -> None:
+        self.plan, self.context = plan, context
+        self.decisions = Decisions(context.storage, plan.flow)
         self.program = lower(plan, self._topics())
         self.last: Decision | None = None
         self.deliverer = Deliverer((), self.decisions)
         self.replaced = False
-        self._lock: AbstractContextManager[bool] | None = None
+        self._lock: AbstractContextManager[bool | None] | None = None
         self._looked = float("-inf")
 
     def _topics(self) -> dict[str, Topic | None]:
         topics: dict[str, Topic | None] = {}
         for source in self.plan.sources.values():
             try:
-                topics[source.topic] = self.resources.log.topic(source.topic)
+                topics[source.topic] = self.context.log.topic(source.topic)
             except NotFound:
                 topics[source.topic] = None
         return topics
@@ -105,7 +66,7 @@ class Driver:
 
     def start(self) -> None:
         """Takes the flow's lock and the next generation; delivers what is decided and forgets what is not."""
-        self._take()
+        self._lock = self.context.lock(self.decisions)
         try:
             self._recover()
         except BaseException:
@@ -114,34 +75,22 @@ class Driver:
 
     def _recover(self) -> None:
         self.decisions.check_whole()
-        incarnation, _ = self.decisions.incarnation(uuid.uuid4().hex)
-        generation = self.decisions.generation(whoever() | self._described())
+        self.incarnation, _ = self.decisions.incarnation(uuid.uuid4().hex)
+        self.generation = self.decisions.generation(this_process() | self._described())
+        self.failing = FailingShare()
         self.last = self.decisions.last()
-        self._check(incarnation)
-        self.deliverer = Deliverer(self.resources.targets(self.program), self.decisions, self.resources.threaded)
-        self.deliverer.recover(incarnation, generation, self.last, self.sources)
-        self.sweeper = Sweeper(self.resources.storage, self.decisions)
+        self._check()
+        self.deliverer = Deliverer(self.context.targets(self.program), self.decisions, self.context.threaded)
+        self.deliverer.recover(self.incarnation, self.generation, self.last, self.sources)
+        self.sweeper = Sweeper(self.context.storage, self.decisions)
         self.sweeper.load()
-        self.setting = Setting(
-            program=self.program,
-            log=self.resources.log,
-            storage=self.resources.storage,
-            decisions=self.decisions,
-            incarnation=incarnation,
-            generation=generation,
-            buckets=self.resources.buckets,
-            place=self.resources.place,
-            tasks=self.resources.tasks,
-            sql=self.resources.sql,  # type: ignore[arg-type]
-            fail=self.resources.fail,
-        )
 
     def _described(self) -> dict[str, Any]:
         """What can be said of the flow later, without its program."""
         sources = {name: spec.topic for name, spec in self.program.sources.items() if not spec.static}
         outputs = [{"kind": out.kind, "name": out.definition.target} for out in self.plan.outputs]
         known = {"steps": describe(self.plan), "holders": holders(self.plan), "names": [step.name for step in self.plan.steps]}
-        return known | {"sources": sources, "outputs": outputs, "log": where(self.resources.log)} | self._horizon()
+        return known | {"sources": sources, "outputs": outputs, "log": log_address(self.context.log)} | self._horizon()
 
     def _horizon(self) -> dict[str, Any]:
         """From when on the flow could go on, where a version has ended its input that did not note it."""
@@ -149,21 +98,18 @@ class Driver:
         if last is None or last.horizon or not any(s.used >= FOREVER for s in last.sources.values()):
             return {}
         try:
-            return {"horizon": horizon(self.program, self.resources.log, last.sources, None)}
+            return {"horizon": horizon(self.program, self.context.log, last.sources, None)}
         except (KeyError, NotFound):  # the flow was changed, or an input is gone: both are told soon
             return {}
 
-    def _take(self) -> None:
-        self._lock = taken(self.decisions)
-
-    def _check(self, incarnation: str) -> None:
+    def _check(self) -> None:
         last = self.last
         if not last:
             return
-        if last.incarnation != incarnation:
+        if last.incarnation != self.incarnation:
             raise Mismatch(
                 f"the decisions of flow {self.plan.flow} belong to another life of it",
-                f"the file incarnation says {incarnation}, epoch {last.epoch} says {last.incarnation}",
+                f"the file incarnation says {self.incarnation}, epoch {last.epoch} says {last.incarnation}",
                 hint="restore the whole directory from one copy",
             )
         if not is_of(self.plan, last.fingerprint):
@@ -175,13 +121,13 @@ class Driver:
 
     def open(self, request: EpochRequest) -> Opened:
         if self._has_come():
-            self.program = self.setting.program = lower(self.plan, self._topics())
-        return open_epoch(self.program, self.resources.log, self.last, self.resources.clock.now(), request)
+            self.program = lower(self.plan, self._topics())
+        return open_epoch(self.program, self.context.log, self.last, self.context.clock.now(), request)
 
     def _has_come(self) -> bool:
         """Whether a topic that was missing is there now: then the sources are looked at anew."""
         missing = {spec.topic for spec in self.program.sources.values() if not spec.there}
-        return bool(missing) and not missing.isdisjoint(self.resources.log.topics())
+        return bool(missing) and not missing.isdisjoint(self.context.log.topics())
 
     def worth_it(self, opened: Opened) -> bool:
         """Rows to read, time that has come further, a gap to be written into the books, or a partition first seen: what was used
@@ -206,7 +152,7 @@ class Driver:
         """One epoch, if there is anything to do. A driver that was replaced says so, whatever else it has met with (G10)."""
         try:
             self._refuse_replaced(_LOOK)
-            return self._epoch(replace(request or EpochRequest(), accept_gap=self.resources.accept_gap))
+            return self._epoch(replace(request or EpochRequest(), accept_gap=self.context.accept_gap))
         except Replaced:
             self.replaced = True
             raise
@@ -219,60 +165,86 @@ class Driver:
             raise
 
     def _epoch(self, request: EpochRequest) -> Report | None:
-        timing, started = Timing(), time.perf_counter()
-        self.resources.ready()
+        """The six steps. Until Step 4 nothing outside depends on the epoch; from then on it is never computed again."""
+        context, watch = self.context, Stopwatch()
+        context.ready()
+        self._deliver_owed()
+
+        # Step 1, Open: which offsets the epoch reads, and how far event time has come.
+        opened = self.open(request)
+        if not self.worth_it(opened):
+            self.deliverer.settle(LIMIT)
+            return None
+        watch.lap("open")
+        context.fail("after_open")
+
+        with self.sweeper.attempt():
+            # Step 2, Read, and Step 3, Run: tasks read rows and push them from step to step, into files that nothing names yet.
+            state = fitting_state(context, self.program, self.last, opened.epoch)
+            result = self._run(opened, state)
+            watch.lap("run", result.seconds)
+            self.failing.check(self.plan, result.fates, result.samples)
+            context.fail("after_run")
+
+            # Step 4, Decide: one file, created exclusively and durably, names them all. That is the commit.
+            self.last = decision = self._decide(opened, state, result)
+            watch.lap("decide")
+        self.sweeper.note(decision)
+
+        with suppress(Passing):  # what a sink cannot take, and what cannot be swept, comes with the next epoch
+            # Step 5, Deliver: every sink takes the epoch whole, once.
+            self.deliverer.give(decision, self.sources, context.fail, self.generation)
+            watch.lap("deliver")
+
+            # Step 6, Sweep: decisions that are no longer kept go, with their files.
+            self._refuse_replaced()  # its successor sweeps
+            self.sweeper.sweep(decision, self.deliverer.delivered())
+            watch.lap("sweep")
+        context.publish_offsets(self.program, decision)
+        context.fail("after_sweep")
+        return self._recorded(Report.of(decision, opened, watch))
+
+    def _deliver_owed(self) -> None:
+        """What a sink could not take in an earlier epoch comes first."""
         if self.deliverer.owes():
             self._refuse_replaced()  # a sink is opened anew for it, and made where it is missing
             self.deliverer.again()
-        opened = self.open(request)
-        if not self.worth_it(opened):
-            self.deliverer.settle(8)
-            return None
-        timing.lap("open", started)
-        self.last = decision = self._decided(opened, timing)
-        self.sweeper.note(decision)
-        with suppress(Passing):  # it is decided: what a sink cannot take, and what cannot be swept, comes with the next epoch
-            self._deliver(decision, timing)
-        self.resources.tell(self.program, decision)
-        self.resources.fail("after_sweep")
-        seconds = time.perf_counter() - started
-        with suppress(DiskFull):
-            keep_record(self.resources.storage, decision, seconds, timing.seconds, opened.behind)
-        return Report(self.plan.flow, decision, decision.rows, seconds, timing.seconds, opened.behind, _lag(opened))
 
-    def _deliver(self, decision: Decision, timing: Timing) -> None:
-        at = time.perf_counter()
-        self.deliverer.give(decision, self.sources, self.resources.fail, self.setting.generation)
-        at = timing.lap("deliver", at)
-        self._refuse_replaced()  # its successor sweeps
-        self.sweeper.sweep(decision, self.deliverer.delivered())
-        timing.lap("sweep", at)
+    def _run(self, opened: Opened, state: tuple[RunRef, ...]) -> Result:
+        """Runs the epoch; one that Spark has torn is run again as if it had never been."""
+        for _ in range(_TORN):
+            with suppress(TornEpoch), self.sweeper.attempt():
+                return run_segments(self.context, self.program, opened, self.last, state)
+        return run_segments(self.context, self.program, opened, self.last, state)
+
+    def _decide(self, opened: Opened, state: tuple[RunRef, ...], result: Result) -> Decision:
+        """Publishes the decision. An older driver that was paused may have been faster in the last moment: what it decided holds,
+        and this one goes on behind it."""
+        marker = Marker(self.incarnation, self.generation, opened.epoch)
+        decision = decision_for(self.context, self.program, marker, opened, self.last, state, result)
+        self.context.fail("before_decide")
+        try:
+            self.decisions.publish(decision)
+        except LostRace:
+            winner = self.decisions.read(opened.epoch)
+            if winner.generation >= self.generation or not is_of(self.plan, winner.fingerprint):
+                raise
+            return winner
+        self.failing.decided(result.fates)
+        self.context.fail("after_decide")
+        return decision
+
+    def _recorded(self, report: Report) -> Report:
+        with suppress(DiskFull):
+            keep_record(self.context.storage, report.decision, report.seconds, report.steps, report.behind)
+        return report
 
     def _refuse_replaced(self, every: float = 0.0) -> None:
         """Raises Replaced if a later start has taken the flow, or it was reset. every: at most once in so many seconds."""
         if time.monotonic() - self._looked >= every:
-            self.decisions.refuse_reset(self.setting.incarnation)
-            self.decisions.refuse_replaced(self.setting.generation)
+            self.decisions.refuse_reset(self.incarnation)
+            self.decisions.refuse_replaced(self.generation)
             self._looked = time.monotonic()
-
-    def _decided(self, opened: Opened, timing: Timing) -> Decision:
-        """Runs the epoch; one that Spark has torn is run again as if it had never been. An older driver that was paused may have
-        decided it in the last moment: what it decided holds, and this one goes on behind it."""
-        for attempt in range(_TORN + 1):
-            try:
-                return run_epoch(self.setting, opened, self.last, timing)
-            except TornEpoch:
-                if attempt == _TORN:
-                    raise
-            except LostRace:
-                winner = self.decisions.read(opened.epoch)
-                if winner.generation >= self.setting.generation or not is_of(self.plan, winner.fingerprint):
-                    raise
-                return winner
-            except Passing:  # the run may go on: what other tasks have written meanwhile is swept after the next decision
-                self.sweeper.orphans_gone = False
-                raise
-        raise AssertionError("not reached")
 
     def stop(self) -> list[str]:
         """What is decided is delivered, and the flow is free again. A line for each sink that is away: what it did not get comes
@@ -284,45 +256,8 @@ class Driver:
 
     def release(self) -> None:
         if self.last and self._lock and not self.replaced:
-            self.resources.tell(self.program, self.last, now=True)
+            self.context.publish_offsets(self.program, self.last, now=True)
         self.deliverer.close()
         if self._lock:
             self._lock.__exit__(None, None, None)
             self._lock = None
-
-
-def where(log: Log) -> str:
-    """A log in words; "" for the one of the home."""
-    return str(getattr(log, "settings", ""))
-
-
-def whoever() -> dict[str, Any]:
-    """This process, for whoever wants the same flow."""
-    return {"pid": os.getpid(), "host": socket.gethostname(), "since": _now()}
-
-
-def taken(decisions: Decisions) -> AbstractContextManager[bool]:
-    """The flow's lock, held; raises Held, with who has it, if that is somebody else."""
-    lock = decisions.storage.lock("lock", wait=False)
-    if not lock.__enter__():
-        owner = decisions.owner()
-        raise Held(
-            f"flow {decisions.flow} is already running",
-            f"held by process {owner.get('pid')} on {owner.get('host')} since {owner.get('since')}",
-            hint="stop it first; a flow has one driver at a time",
-        )
-    return lock
-
-
-def _lag(opened: Opened) -> float:
-    waiting = [
-        f.appended
-        for place, frames in opened.frames.items()
-        for f in frames
-        if f.count and f.appended > FIRST and f.end > opened.sources[place[0]].partitions[place[1]].next
-    ]
-    return max(0.0, (opened.clock - min(waiting)) / 1e6) if waiting else 0.0
-
-
-def _now() -> str:
-    return moment(SystemClock().now()).strftime("%Y-%m-%dT%H:%M:%SZ")

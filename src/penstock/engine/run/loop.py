@@ -6,8 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from penstock.core.time import FOREVER
-from penstock.engine.run.driver import Driver, Report
+from penstock.engine.run.driver import Driver
 from penstock.engine.run.open import EpochRequest
+from penstock.engine.run.report import Report
 from penstock.engine.run.waiting import Announced, Waiting
 from penstock.engine.source.spec import topic_of
 from penstock.errors import Passing
@@ -112,8 +113,8 @@ def ends(driver: Driver) -> dict[tuple[str, int], int]:
     """Where every partition of every source ends now."""
     out: dict[tuple[str, int], int] = {}
     for name, spec in driver.program.sources.items():
-        if spec.static or spec.topic in driver.resources.log.topics():
-            out |= {(name, number): end.next for number, end in topic_of(spec, driver.resources.log).ends().items()}
+        if spec.static or spec.topic in driver.context.log.topics():
+            out |= {(name, number): end.next for number, end in topic_of(spec, driver.context.log).ends().items()}
     return out
 
 

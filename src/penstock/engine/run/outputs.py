@@ -4,8 +4,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from penstock.engine.execute.program import DEAD, LATE, Program, dead_schema, late_schema
+from penstock.engine.run.context import Fail
 from penstock.engine.run.deliver import Target
-from penstock.engine.run.epoch import Fail
 from penstock.engine.run.letters import LetterSink
 from penstock.log.port import Log
 from penstock.plan import Output

@@ -11,12 +11,13 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.core.schema import Schema
-from penstock.engine.execute.placement import AcrossTasks, Carried, Job, OneTask, Placement, plain_memory
-from penstock.engine.execute.task import Result
-from penstock.engine.run.driver import Driver, Resources
-from penstock.engine.run.epoch import Fail
+from penstock.engine.execute.job import Carried, Job, Result
+from penstock.engine.execute.placement import Placement
+from penstock.engine.execute.spark_tasks import AcrossTasks, OneTask, plain_memory
+from penstock.engine.run.context import Fail, FlowContext
+from penstock.engine.run.driver import Driver
+from penstock.engine.run.offsets import OffsetPublisher
 from penstock.engine.run.outputs import targets
-from penstock.engine.run.positions import Positions
 from penstock.engine.run.revival import Watch
 from penstock.engine.spark.cluster import is_local
 from penstock.errors import BadFlow
@@ -115,7 +116,7 @@ class Runtime:
     def driver(self, plan: Plan, buckets: int | None = None, threaded: bool = True, accept_gap: bool = False) -> Driver:
         storage = LocalStorage(str(self.home / "flows" / plan.flow))
         fail = armed(os.environ.get("PENSTOCK_FAIL", ""), plan.flow)
-        means = Resources(
+        context = FlowContext(
             log=self.log,
             storage=storage,
             targets=targets(self.log, storage, self.home / "views", fail),
@@ -126,10 +127,10 @@ class Runtime:
             fail=fail,
             sql=self._sql,
             accept_gap=accept_gap,
-            tell=Positions(self.log, plan.flow).tell,
+            publish_offsets=OffsetPublisher(self.log, plan.flow).publish,
             ready=self.ready,
         )
-        return Driver(plan, means)
+        return Driver(plan, context)
 
     def _buckets(self, storage: LocalStorage, plan: Plan) -> int:
         """As the flow has them; a new flow gets as many as tasks can run at once."""

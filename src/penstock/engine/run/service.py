@@ -2,10 +2,8 @@
 
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
-from datetime import timedelta
 from pathlib import Path
 from typing import Protocol
 
@@ -13,8 +11,11 @@ from penstock.core.time import duration
 from penstock.engine.flows.ending import drained, in_words
 from penstock.engine.run import loop
 from penstock.engine.run.decision import Decisions
-from penstock.engine.run.driver import Driver, Report, taken
+from penstock.engine.run.driver import Driver
+from penstock.engine.run.lock import held_lock
+from penstock.engine.run.options import RunOptions
 from penstock.engine.run.progress import Tally
+from penstock.engine.run.report import Report
 from penstock.engine.run.runtime import Runtime, log_of
 from penstock.engine.run.signals import ended_by_signals, stopped_by_signals
 from penstock.engine.run.tidying import tidied
@@ -27,21 +28,6 @@ from penstock.log.port import Log
 from penstock.plan import Plan
 from penstock.storage.home import find_home, open_to_others
 from penstock.storage.local import LocalStorage
-
-
-@dataclass(frozen=True)
-class Order:
-    """What is asked of a run."""
-
-    mode: str = "run"  # run, catch_up, drain
-    every: str | timedelta | None = None
-    home: str | Path | None = None
-    master: str | None = None
-    conf: Mapping[str, str] = field(default_factory=dict)
-    max_rows: int | None = None
-    buckets: int | None = None
-    accept_gap: bool = False
-    log: str | None = None  # its URL; None: as the flows say, else as PENSTOCK_LOG says, else the one in the home
 
 
 class Show(Protocol):
@@ -73,22 +59,22 @@ class PlainShow:
         self.say(f"{tally.driver.plan.flow}: {tally.closing()}")
 
 
-def serve(graphs: Sequence[FlowGraph], order: Order, show: Show | None = None) -> list[Tally]:
+def serve(graphs: Sequence[FlowGraph], options: RunOptions, show: Show | None = None) -> list[Tally]:
     """Runs the flows as ordered and returns what each did. Bounded runs go one after the other, in the order given."""
     show = show or PlainShow()
-    every = duration(order.every, "every").total_seconds() if order.every is not None else 0.0
-    home = Path(order.home) if order.home else find_home()
-    runtime = Runtime(home, order.master, order.conf, show.say, log_of(graphs, order.log))
-    if order.mode not in ("run", "catch_up", "drain"):
-        raise BadInput(f"a flow cannot {order.mode!r}", hint="run, catch_up or drain")
+    every = duration(options.every, "every").total_seconds() if options.every is not None else 0.0
+    home = Path(options.home) if options.home else find_home()
+    runtime = Runtime(home, options.master, options.conf, show.say, log_of(graphs, options.log))
+    if options.mode not in ("run", "catch_up", "drain"):
+        raise BadInput(f"a flow cannot {options.mode!r}", hint="run, catch_up or drain")
     show.say(f"home {runtime.home}" + ("" if isinstance(runtime.log, FileLog) else f" · log {runtime.log}"))
     if warning := open_to_others(runtime.home):
         show.say(warning)
     stop = threading.Event()
     with ended_by_signals():
         plans = [runtime.plan(graph, graphs) for graph in graphs]
-        _worth_starting(runtime, plans, order.mode)
-        drivers = [runtime.driver(plan, order.buckets, accept_gap=order.accept_gap) for plan in plans]
+        _worth_starting(runtime, plans, options.mode)
+        drivers = [runtime.driver(plan, options.buckets, accept_gap=options.accept_gap) for plan in plans]
         started: list[Driver] = []
         try:
             for driver in drivers:
@@ -98,15 +84,15 @@ def serve(graphs: Sequence[FlowGraph], order: Order, show: Show | None = None) -
                     show.say(in_words(driver.plan.flow))
             with (
                 stopped_by_signals(stop, show.say, "finishing the epoch, then stopping"),
-                tidied(runtime.log, show.say) if order.mode == "run" else nullcontext(),
+                tidied(runtime.log, show.say) if options.mode == "run" else nullcontext(),
             ):
-                return _go(drivers, order, every, stop, show)
+                return _go(drivers, options, every, stop, show)
         finally:
             for driver in started:
                 driver.release()
 
 
-def _go(drivers: Sequence[Driver], order: Order, every: float, stop: threading.Event, show: Show) -> list[Tally]:
+def _go(drivers: Sequence[Driver], options: RunOptions, every: float, stop: threading.Event, show: Show) -> list[Tally]:
     tallies = [Tally(driver) for driver in drivers]
 
     def one(tally: Tally) -> None:
@@ -115,16 +101,16 @@ def _go(drivers: Sequence[Driver], order: Order, every: float, stop: threading.E
             show.progress(tally, report)
 
         told = Announced(show.say, show.wait)
-        if order.mode == "run":
-            loop.run(tally.driver, stop, seen, every, order.max_rows, told)
-        elif order.mode == "catch_up":
-            loop.catch_up(tally.driver, stop, seen, order.max_rows, told)
+        if options.mode == "run":
+            loop.run(tally.driver, stop, seen, every, options.max_rows, told)
+        elif options.mode == "catch_up":
+            loop.catch_up(tally.driver, stop, seen, options.max_rows, told)
         else:
-            loop.drain(tally.driver, stop, seen, order.max_rows, told)
+            loop.drain(tally.driver, stop, seen, options.max_rows, told)
         _deliver_rest(tally.driver, stop, show)
         show.close(tally)
 
-    if order.mode == "run":
+    if options.mode == "run":
         failures = loop.side_by_side([lambda t=t: one(t) for t in tallies], stop)  # type: ignore[misc]
         if failures:
             raise failures[0]
@@ -156,7 +142,7 @@ def _worth_starting(runtime: Runtime, plans: Sequence[Plan], mode: str) -> None:
     _within_reach(runtime, plans)
     for plan in plans:
         decisions = Decisions(LocalStorage(str(runtime.home / "flows" / plan.flow)), plan.flow)
-        taken(decisions).__exit__(None, None, None)
+        held_lock(decisions).__exit__(None, None, None)
         decisions.check_whole()
 
 

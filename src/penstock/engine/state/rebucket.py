@@ -4,10 +4,11 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
-from penstock.engine.run.decision import Decision, Decisions, RunRef
-from penstock.engine.run.driver import taken, whoever
-from penstock.engine.run.epoch import Fail
+from penstock.engine.run.context import Fail
+from penstock.engine.run.decision import Decision, Decisions
 from penstock.engine.run.history import keep_record
+from penstock.engine.run.lock import held_lock, this_process
+from penstock.engine.state.refs import RunRef
 from penstock.engine.state.report import decided
 from penstock.engine.state.runs import StateWriter, rebucket
 from penstock.sinks.port import nothing
@@ -18,13 +19,13 @@ MOST = 1024
 def rebucket_flow(decisions: Decisions, buckets: int, say: Callable[[str], None], fail: Fail = nothing) -> Decision:
     """Takes the flow (Held: somebody runs it), cuts its state, and decides an epoch without rows. Until then nothing has
     changed: files that were written are swept as those of any epoch that was not decided. After it the next start goes on."""
-    lock = taken(decisions)
+    lock = held_lock(decisions)
     try:
         last = decided(decisions)
         if last.buckets == buckets:
             say(f"flow {decisions.flow} has {buckets} buckets already")
             return last
-        owner = decisions.owner() | whoever()  # what the flow's own start told of its steps still holds
+        owner = decisions.owner() | this_process()  # what the flow's own start told of its steps still holds
         generation = decisions.generation(owner)
         started = time.perf_counter()
         state = _cut(decisions, last, buckets, say)

@@ -12,7 +12,7 @@ import pyarrow as pa
 from penstock.core.change import HASH
 from penstock.core.hashing import bucket_of
 from penstock.core.time import NEVER
-from penstock.engine.run.decision import RunRef
+from penstock.engine.state.refs import RunRef
 from penstock.errors import Damaged, NotFound
 from penstock.kernels.port import Changes, State
 from penstock.storage.port import Storage

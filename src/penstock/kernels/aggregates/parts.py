@@ -141,7 +141,7 @@ def _spread(part: Part, column: pl.Expr) -> list[pl.Expr]:
 
 
 def _folded_spread(part: Part) -> list[pl.Expr]:
-    """Resources weighted by their counts; distances from the common mean (Chan, Golub, LeVeque)."""
+    """Means weighted by their counts; distances from the common mean (Chan, Golub, LeVeque)."""
     n = pl.col(Part("count", part.column, part.type).at(0))
     means, apart = pl.col(part.at(_MEAN)), pl.col(part.at(_APART))
     first = means.filter(n > 0).first().fill_null(0.0)  # the mean is near it: adding up distances rounds less

@@ -1,4 +1,4 @@
-"""How far a flow has read, told to its log: `penstock group` shows it, and retention waits for it."""
+"""How far a flow has read, published to its log: `penstock group` shows it, and retention waits for it."""
 
 import threading
 import time
@@ -11,12 +11,10 @@ from penstock.log.groups.port import FLOW, Groups, Source
 from penstock.log.port import Log
 
 EVERY = 1.0  # seconds between two notes: each is a durable write, and an older one only makes retention wait longer
-
-
 LONGEST = 2.0  # seconds that the end of a run waits for its last note
 
 
-class Positions:
+class OffsetPublisher:
     """Notes what is decided: an epoch that is decided never reads its input again, whatever becomes of the process.
 
     A note is made beside the run, which never waits for it; one that fails, or is not made yet when the next is due, is made with a
@@ -25,17 +23,17 @@ class Positions:
     def __init__(self, log: Log, flow: str, every: float = EVERY) -> None:
         self._log, self._name, self._every = log, FLOW + flow, every
         self._groups: Groups | None = None
-        self._told = float("-inf")
+        self._published = float("-inf")
         self._noting: threading.Thread | None = None
 
-    def tell(self, program: Program, decision: Decision, now: bool = False) -> None:
+    def publish(self, program: Program, decision: Decision, now: bool = False) -> None:
         moment = time.monotonic()
         if now:
             self.settle()  # a note that does not come to its end is not followed by another
-        elif moment - self._told < self._every:
+        elif moment - self._published < self._every:
             return
         if self._noting is None or not self._noting.is_alive():
-            self._told = moment
+            self._published = moment
             self._noting = threading.Thread(target=self._note, args=(_reached(program, decision),), daemon=True)
             self._noting.start()
         if now:
@@ -52,7 +50,7 @@ class Positions:
             for source, offsets in reached.items():
                 self._groups.put(self._name, source, offsets)
         except PenstockError:
-            self._told = float("-inf")
+            self._published = float("-inf")
 
 
 def _reached(program: Program, decision: Decision) -> dict[Source, dict[int, int]]:
