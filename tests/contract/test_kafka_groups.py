@@ -21,13 +21,13 @@ from penstock.log.kafka.groups.membership import KafkaMembership
 from penstock.log.kafka.log import KafkaLog
 from penstock.log.kafka.settings import KafkaSettings
 from penstock.log.port import Sender, TopicSpec
-from penstock.testing.contracts.groups import LEASE, GroupsContract, settle
+from penstock.testing.contracts.groups import GroupsContract, settle
 from penstock.testing.servers.kafka_broker import KafkaBroker
 from waiting import until
 
 
 class TestKafkaGroups(GroupsContract):
-    told_lease = None  # Kafka does not tell
+    lease, told_lease = 60.0, None  # Kafka does not tell it
 
     @pytest.fixture(autouse=True)
     def broker(self, kafka_broker: KafkaBroker, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
@@ -74,7 +74,7 @@ class TestKafkaGroups(GroupsContract):
             member.heartbeat(again)
         member.leave()
         assert until(lambda: not groups.positions("page-views"))
-        [standing] = settle(again, groups.join("web", again, {0: 1}, label="test", lease=LEASE))
+        [standing] = settle(again, groups.join("web", again, {0: 1}, label="test", lease=self.lease))
         assert standing.owned == {0: 1, 1: 0, 2: 0}
 
     def test_a_group_of_several_topics_is_forgotten_whole_or_not_at_all(self, groups: Groups, views: Source) -> None:

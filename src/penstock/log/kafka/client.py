@@ -35,8 +35,12 @@ def library() -> Any:
 
 def new_producer(settings: KafkaSettings, options: dict[str, Any]) -> Any:
     """A producer whose errors come from its calls alone: none is raised out of a callback, none is printed."""
-    quiet = {"error_cb": lambda error: None, "logger": _LOGGER}
-    return library().Producer(settings.client(**options, **quiet))
+    return library().Producer(settings.client(**options, **quiet()))
+
+
+def quiet() -> dict[str, Any]:
+    """Settings of a client that raises nothing out of a callback, and prints nothing."""
+    return {"error_cb": lambda error: None, "logger": _LOGGER}
 
 
 class Described(NamedTuple):

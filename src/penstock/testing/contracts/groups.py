@@ -44,6 +44,7 @@ def owner_of(partition: int, source: Source, *members: Membership) -> Membership
 class GroupsContract(ABC):
     """The promises of `penstock.log.groups.port`, each as a test."""
 
+    lease: float = LEASE  # seconds; where real time passes, longer than any pause of a busy machine
     told_lease: float | None = LEASE  # None: the keeper does not tell the leases of members
 
     @abstractmethod
@@ -81,7 +82,7 @@ class GroupsContract(ABC):
 
         def join(group: str = "web", **begin: int) -> Membership:
             first = {int(name[1:]): offset for name, offset in begin.items()}
-            return groups.join(group, views, first, label="test", lease=LEASE)
+            return groups.join(group, views, first, label="test", lease=self.lease)
 
         return join
 
@@ -152,8 +153,8 @@ class GroupsContract(ABC):
 
     def test_a_group_reads_several_topics(self, groups: Groups, views: Source) -> None:
         clicks = self.source("clicks", 2)
-        one = groups.join("web", views, {}, label="a", lease=LEASE)
-        two = groups.join("web", clicks, {}, label="b", lease=LEASE)
+        one = groups.join("web", views, {}, label="a", lease=self.lease)
+        two = groups.join("web", clicks, {}, label="b", lease=self.lease)
         assert settle(views, one)[0].owned.keys() == {0, 1, 2}
         assert settle(clicks, two)[0].owned.keys() == {0, 1}
         assert [(state.group, state.topic) for state in groups.describe("web")] == [("web", "clicks"), ("web", "page-views")]
@@ -211,9 +212,9 @@ class GroupsContract(ABC):
             member.heartbeat(again)
         member.leave()
         with pytest.raises(Mismatch, match="group reset web page-views"):
-            groups.join("web", again, {}, label="test", lease=LEASE)
+            groups.join("web", again, {}, label="test", lease=self.lease)
         groups.put("web", again, {0: 1, 1: 1, 2: 1})
-        [standing] = settle(again, groups.join("web", again, {}, label="test", lease=LEASE))
+        [standing] = settle(again, groups.join("web", again, {}, label="test", lease=self.lease))
         assert standing.owned == {0: 1, 1: 1, 2: 1}
 
     # Putting, forgetting, looking
@@ -237,7 +238,7 @@ class GroupsContract(ABC):
         assert not state.members
         assert [(part.partition, part.offset) for part in state.partitions] == [(0, 6), (1, 4), (2, 5)]
         with pytest.raises(BadInput, match="is a flow"):
-            groups.join("flow.shop", views, {}, label="test", lease=LEASE)
+            groups.join("flow.shop", views, {}, label="test", lease=self.lease)
 
     def test_positions_tell_every_reader_of_a_topic(self, groups: Groups, join: Callable[..., Membership], views: Source) -> None:
         member = join("web", p0=1, p1=1, p2=1)
@@ -303,7 +304,7 @@ class GroupsContract(ABC):
     @pytest.mark.parametrize("name", ["", "..", "a/b", "a\0b", "x" * 300, "ü"])
     def test_a_name_outside_the_allow_list_is_refused(self, groups: Groups, views: Source, name: str) -> None:
         with pytest.raises(BadName, match="cannot name a group"):
-            groups.join(name, views, {}, label="test", lease=LEASE)
+            groups.join(name, views, {}, label="test", lease=self.lease)
         with pytest.raises(BadName, match="cannot name a group"):
             groups.put(name, views, {0: 1})
 

@@ -18,6 +18,7 @@ from penstock.log.kafka.catalog import INTERNAL
 from penstock.log.kafka.client import NEVER_THERE, PROMPT, admin, coordinated, describe, insisted, library, told
 from penstock.log.kafka.groups.membership import JoinRequest, KafkaMembership, made_again
 from penstock.log.kafka.groups.notes import Note, decoded
+from penstock.log.kafka.groups.offsets import read_offsets, write_offsets
 from penstock.log.kafka.settings import KafkaSettings
 
 
@@ -35,8 +36,7 @@ class KafkaGroups:
 
     def put(self, group: str, source: Source, offsets: Mapping[int, int]) -> None:
         check_reader(group, offsets)
-        self._refuse_members(group, source.topic)
-        known = self._offsets(group).get(source.topic, {})
+        known = self._of_source(group, source)
         moved = {
             p: known[p][1].moved if p in known and known[p][0] == offset else self._clock.now() for p, offset in offsets.items()
         }
@@ -60,12 +60,12 @@ class KafkaGroups:
         return [state for name in sorted(names) if group in (None, name) for state in self._states(name)]
 
     def positions(self, topic: str) -> Sequence[Held]:
-        found = {name: self._offsets(name).get(topic, {}) for name in sorted(self._names())}
+        found = {name: self._offsets(name, topic).get(topic, {}) for name in sorted(self._names())}
         return [Held(name, topic, p, offset, note.moved) for name, at in found.items() for p, (offset, note) in sorted(at.items())]
 
     def _begin(self, group: str, source: Source, begin: Mapping[int, int]) -> None:
         """Writes down where a group begins that was never here before."""
-        known = self._offsets(group).get(source.topic, {})
+        known = self._of_source(group, source)
         if any(note.topic_id not in ("", source.id) for _, note in known.values()):
             raise made_again(group, source.topic)
         if known:
@@ -80,12 +80,10 @@ class KafkaGroups:
             kafka.TopicPartition(name, number, offset, metadata=Note(source.id, moved[number]).encoded())
             for number, offset in offsets.items()
         ]
-        wanted = kafka.ConsumerGroupTopicPartitions(self._on_broker(group), places)
-        done = self._asked(lambda client: client.alter_consumer_group_offsets([wanted], request_timeout=NEVER_THERE))
-        for place in done.topic_partitions:
-            if place.error is not None:
-                self._refuse_members(group, source.topic)
-                raise told(self._settings, place.error, source.topic)
+        refused = write_offsets(self._settings, self._on_broker(group), places)
+        if refused is not None:
+            self._refuse_members(group, source.topic)
+            raise told(self._settings, refused, source.topic)
 
     def _refuse_members(self, group: str, topic: str | None) -> None:
         living = self._members(group)
@@ -118,9 +116,8 @@ class KafkaGroups:
         found = insisted(
             self._settings, "", lambda: admin(self._settings).list_consumer_groups(request_timeout=PROMPT).result(2 * PROMPT)
         )
-        return [
-            g.group_id.removeprefix(prefix) for g in found.valid if g.group_id.startswith(prefix) and self._offsets_at(g.group_id)
-        ]
+        ids, places = [g.group_id for g in found.valid if g.group_id.startswith(prefix)], self._partitions()
+        return [id.removeprefix(prefix) for id in ids if self._offsets_at(id, places)]
 
     def _members(self, group: str) -> list[Any]:
         asked = [self._on_broker(group)]
@@ -130,24 +127,33 @@ class KafkaGroups:
             return []
         return sorted(found.members, key=lambda member: str(member.member_id))
 
-    def _offsets(self, group: str) -> dict[str, dict[int, tuple[int, Note]]]:
-        """topic -> partition -> committed offset and what stands beside it."""
-        return self._offsets_at(self._on_broker(group))
+    def _of_source(self, group: str, source: Source) -> dict[int, tuple[int, Note]]:
+        """partition -> committed offset and what stands beside it."""
+        places = [library().TopicPartition(self._settings.prefix + source.topic, number) for number in range(source.partitions)]
+        return self._offsets_at(self._on_broker(group), places).get(source.topic, {})
 
-    def _offsets_at(self, id: str) -> dict[str, dict[int, tuple[int, Note]]]:
-        wanted = library().ConsumerGroupTopicPartitions(id)
-        try:
-            places = self._asked(lambda client: client.list_consumer_group_offsets([wanted], request_timeout=NEVER_THERE))
-        except NotFound:
-            return {}
+    def _offsets(self, group: str, topic: str | None = None) -> dict[str, dict[int, tuple[int, Note]]]:
+        """topic -> partition -> committed offset and what stands beside it; of all topics, or of one."""
+        return self._offsets_at(self._on_broker(group), self._partitions(topic))
+
+    def _offsets_at(self, id: str, places: Sequence[Any]) -> dict[str, dict[int, tuple[int, Note]]]:
+        gone = (library().KafkaError.UNKNOWN_TOPIC_OR_PART, library().KafkaError.UNKNOWN_TOPIC_ID)
         found: dict[str, dict[int, tuple[int, Note]]] = {}
-        for place in places.topic_partitions:
-            if place.error is not None:  # not told is not the same as not there: the group would begin anew
-                raise told(self._settings, place.error, place.topic)
-            if place.offset >= 0 and place.topic.startswith(self._settings.prefix) and not place.topic.startswith(INTERNAL):
+        for place in read_offsets(self._settings, id, places):
+            if place.error is not None and place.error.code() not in gone:
+                raise told(self._settings, place.error, place.topic)  # unknown is not absent: the group would begin anew
+            if place.error is None and place.offset >= 0:
                 topic = place.topic.removeprefix(self._settings.prefix)
                 found.setdefault(topic, {})[place.partition] = (place.offset, decoded(place.metadata))
         return found
+
+    def _partitions(self, topic: str | None = None) -> list[Any]:
+        """The partitions of a topic, or of all that may have offsets."""
+        kafka, prefix = library(), self._settings.prefix
+        there = insisted(self._settings, "", lambda: admin(self._settings).list_topics(timeout=PROMPT)).topics
+        ours = [name for name in there if name.startswith(prefix) and not name.startswith(INTERNAL)]
+        names = [name for name in ours if topic in (None, name.removeprefix(prefix))]
+        return [kafka.TopicPartition(name, number) for name in names for number in there[name].partitions]
 
     def _asked(self, ask: Callable[[Any], Any]) -> Any:
         """What the broker answers about one group, once its coordinator is there; NotFound where it knows none of that name."""
