@@ -3,14 +3,14 @@
 import os
 from collections import Counter
 from collections.abc import Callable
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 import pytest
 
-from penstock.flow.steps.aggregates import Function
 from penstock.kernels.aggregates import exact
-from penstock.kernels.aggregates import functions as aggregates
+from penstock.kernels.aggregates.functions import FUNCTIONS
+from penstock.kernels.aggregates.sums import Variance
 from penstock.testing.driver import FlowTest
 
 from .extremes import AGGREGATES, NUMBERS, STEPS, comparable, expected, rows_of, run, told
@@ -56,7 +56,7 @@ def test_the_cut_changes_no_aggregate_of_many_more_extreme_values(step: str) -> 
 
 
 def test_every_aggregate_is_tried() -> None:
-    assert set(AGGREGATES) == set(get_args(Function)), "a new aggregate needs a line in extremes.py"
+    assert set(AGGREGATES) == set(FUNCTIONS), "a new aggregate needs a line in extremes.py"
 
 
 def test_a_sum_that_went_beyond_a_long_on_its_way_is_right_in_the_end(flow_test: Callable[..., FlowTest]) -> None:
@@ -78,21 +78,15 @@ def wraps(limbs: Any) -> Any:
     return pa.array((high << np.int64(32)) | low)
 
 
-def distance_of_one_value_is_none(read: Any) -> Any:
-    import pyarrow as pa
-
-    (off,), counts = read.aggregate.options, read.counts()
-    if aggregates._squared(read.input):
-        return aggregates._variance(read)
-    values = read.limbs("spread")[1] / np.maximum(counts - off, 1)
-    return pa.array(np.sqrt(values) if read.aggregate.function == "stddev" else values, mask=counts <= off)
+def distance_of_one_value_is_none(self: Variance, mean: Any, apart: Any, counts: Any) -> Any:
+    return apart / np.maximum(counts - self.off, 1)
 
 
 BUGS: dict[str, tuple[str, Any]] = {
     "a sum wraps": ("sums over a table", lambda patch: patch.setattr(exact, "longs", wraps)),
     "infinities and NaN lie at no distance from themselves": (
         "over a table",
-        lambda patch: patch.setitem(aggregates._RESULTS, "var", distance_of_one_value_is_none),
+        lambda patch: patch.setattr(Variance, "spread", distance_of_one_value_is_none),
     ),
 }
 

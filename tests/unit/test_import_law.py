@@ -24,7 +24,7 @@ MAY = {
     "views": {"core", "storage", "log", "plan", "sinks"},
     "plan": {"core"},
     "kernels": {"core", "plan"},
-    "flow": {"core", "plan", "sinks"},
+    "flow": {"core", "plan", "kernels", "sinks"},
     "engine": {"core", "storage", "log", "sinks", "views", "plan", "kernels", "flow"},
 }
 EVERYTHING = {*MAY, "testing", "demo", "cli", "door"}

@@ -1,7 +1,7 @@
 """Windows and other aggregates over streams."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any, ClassVar, Literal, Self
 
@@ -20,6 +20,7 @@ class Aggregate:
     type: pa.DataType  # of the result
     others: tuple[str, ...] = ()  # further columns it reads
     options: tuple[Any, ...] = ()  # what else the function was given, in its own order
+    implementation: object | None = field(default=None, repr=False)  # of one from outside; Penstock's own are found by name
 
     @property
     def columns(self) -> tuple[str, ...]:

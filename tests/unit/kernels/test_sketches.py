@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.kernels.aggregates.distinct import precision_for
 from penstock.kernels.aggregates.partials import Aggregation
-from penstock.kernels.aggregates.sketches import precision_for
 from penstock.plan import Aggregate
 
 DOUBLE, LONG = pa.float64(), pa.int64()

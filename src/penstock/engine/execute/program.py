@@ -7,15 +7,14 @@ through files, so that a task that runs again finds the ones that were given.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from penstock.core.schema import Schema
 from penstock.core.time import micros
 from penstock.engine.execute.ordering import in_log_order, wanted_in_order
 from penstock.engine.source.spec import SourceSpec
-from penstock.kernels.aggregates.functions import bag_of
-from penstock.kernels.aggregates.own import Own
+from penstock.kernels.aggregates.own import Own, own_of, tolerant
 from penstock.kernels.port import Kernel, position_needed
 from penstock.kernels.registry import kernel_of
 from penstock.log.port import Topic
@@ -54,12 +53,12 @@ class Program:
     @cached_property
     def own(self) -> dict[str, tuple[Own, ...]]:
         """The user's own aggregates, of the steps whose rows are tried with them before anything is made of them."""
-        return {s.name: own for s in self.plan.steps if s.on_error != "null" and (own := own_of(s))}
+        return {s.name: own for s in self.plan.steps if s.on_error != "null" and (own := own_of(s.node.aggregated()))}
 
     @cached_property
     def results(self) -> frozenset[str]:
         """Steps with own aggregates whose result is worked out by a function, which may fail."""
-        return frozenset(s.name for s in self.plan.steps if any(own.has_result for own in own_of(s)))
+        return frozenset(s.name for s in self.plan.steps if any(own.has_result for own in own_of(s.node.aggregated())))
 
     @cached_property
     def early(self) -> dict[str, int]:
@@ -134,12 +133,6 @@ def _as_read(step: Step, sources: Mapping[str, SourceSpec]) -> Node:
     return node.over_ordered() if above and above.versions and (above.changelog or above.ordered) else node
 
 
-def own_of(step: Step) -> tuple[Own, ...]:
-    """The user's own aggregates of a step: functions that may fail on a row."""
-    found = (bag_of(a, step.schema.arrow) for a in step.node.aggregated() if a.function == "own")
-    return tuple(bag for bag in found if isinstance(bag, Own))
-
-
 def result_step(step: str) -> str:
     """How the results of a step's own aggregates are called in the books and in letters."""
     return f"{step}.result"
@@ -147,11 +140,9 @@ def result_step(step: str) -> str:
 
 def _tolerant(step: Step) -> Node:
     """What a keyed step does; under on_error="null" its own aggregates pass over rows that they cannot add."""
-    own = any(a.function == "own" for a in step.node.aggregated())
-    if step.on_error != "null" or not own:
+    if step.on_error != "null" or not own_of(step.node.aggregated()):
         return step.node
-    made = (replace(a, options=(*a.options, True)) if a.function == "own" else a for a in step.node.aggregated())
-    return step.node.aggregating(tuple(made))
+    return step.node.aggregating(tolerant(step.node.aggregated()))
 
 
 def _places(plan: Plan) -> dict[str, Place]:
@@ -208,7 +199,9 @@ def _position_wanted(
             continue  # rows that never got into this step
         if places[reader.name].segment > places[name].segment:
             return True
-        if reader.kind == "keyed" and (position_needed(kernels[reader.name], reader.port) or own_of(plan.step(reader.name))):
+        if reader.kind == "keyed" and (
+            position_needed(kernels[reader.name], reader.port) or own_of(plan.step(reader.name).node.aggregated())
+        ):
             return True
         if reader.kind == "step" and plan.step(reader.name).node.needs_position:
             return True

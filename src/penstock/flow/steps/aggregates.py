@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -11,22 +11,21 @@ from penstock.core.expression import Column, Expression
 from penstock.core.schema import Schema
 from penstock.flow import arguments
 from penstock.flow.place import At
-from penstock.flow.steps.aggregate_types import result_type
 
-Function = Literal[
-    "count", "sum", "avg", "min", "max", "var", "stddev", "first", "last", "collect", "distinct", "quantile", "top", "ratio",
-    "count_if", "rate", "own",
-]  # fmt: skip
+if TYPE_CHECKING:
+    from penstock.kernels.aggregates.function import AggregateFunction
 
 
 @dataclass(frozen=True)
 class Agg:
     """An aggregate before it has a name: `agg.sum("amount")`. Columns may be any Spark SQL expressions."""
 
-    function: Function
+    function: str
     column: str | None = None  # None: of rows
     others: tuple[str, ...] = ()  # further columns it reads
-    options: tuple[Any, ...] = ()  # what else it was given, as the kernel of the function wants it
+    options: tuple[Any, ...] = ()  # what else it was given, as the function wants it
+    type: pa.DataType | None = None  # of the result, where the user states it
+    implementation: "AggregateFunction | None" = None  # of one from outside; Penstock's own are found by name
 
     @property
     def texts(self) -> tuple[str, ...]:
@@ -196,7 +195,18 @@ class agg:
             arguments.refuse("cannot make an aggregate that reads a column twice", "name each column once")
         answer = arguments.type_of(type, "type")
         kept = answer if state is None else arguments.type_of(state, "state")
-        return Agg("own", column, tuple(others), (given, kept, *functions, answer))
+        return Agg("own", column, tuple(others), (given, kept, *functions), answer)
+
+    @staticmethod
+    def of(function: "AggregateFunction", *columns: str) -> Agg:
+        """An aggregate that a class of yours answers for, of these columns: see CONTRIBUTING. `agg.own` takes plain functions."""
+        from penstock.kernels.aggregates.function import AggregateFunction
+
+        if not isinstance(function, AggregateFunction):
+            arguments.refuse(f"cannot aggregate by {function!r}", "give an instance of a class made from AggregateFunction")
+        given = [_column(c, function.name) for c in columns]
+        column, others = (given[0], tuple(given[1:])) if given else (None, ())
+        return Agg(function.name, column, others, function.options, implementation=function)
 
 
 def resolve(
@@ -205,16 +215,22 @@ def resolve(
     """The aggregate as kernels take it, and the columns that have to be made for it: a name and what it holds.
 
     lasting: whether a result stands for a stretch of time, by which a rate is divided."""
-    if given.function == "rate" and not lasting:
+    from penstock.kernels.aggregates.function import Input  # Polars is loaded when a flow is checked, not when it is written
+    from penstock.kernels.aggregates.functions import FUNCTIONS
+
+    if given.implementation and given.function in FUNCTIONS:
+        at.refuse(f"cannot tell {name}: Penstock has an aggregate {given.function!r} of its own", hint="choose another name")
+    function = given.implementation or FUNCTIONS[given.function](*given.options)
+    if function.per_time and not lasting:
         at.refuse(f"cannot tell {name}: there is no stretch of time to divide by", hint="take a rate of windows or sessions")
     read = {text: at.expression(text, schema) for text in given.texts}
     named = {text: _column_of(e) or f"{HIDDEN}{i or ''}_{name}" for i, (text, e) in enumerate(read.items())}
-    columns, types = [named[text] for text in given.texts], [read[text].type for text in given.texts]
-    t = result_type(given, types[0], at, types[1:]) if types else _OF_ROWS[given.function]
-    options = given.options[:-1] if given.function == "own" else given.options
-    hidden = [(named[text], e) for text, e in read.items() if not _column_of(e)]
+    with at.located():
+        t = given.type or function.type_of([Input(text, read[text].type) for text in given.texts])
+    columns = [named[text] for text in given.texts]
     column, others = (columns[0], tuple(columns[1:])) if columns else (None, ())
-    return plan.Aggregate(at.new_name(name), given.function, column, t, others, options), hidden
+    made = plan.Aggregate(at.new_name(name), given.function, column, t, others, given.options, given.implementation)
+    return made, [(named[text], e) for text, e in read.items() if not _column_of(e)]
 
 
 def resolve_all(
@@ -233,14 +249,14 @@ def resolve_all(
 
 def output_field(aggregate: plan.Aggregate) -> pa.Field:
     """The column of a result; results stand for one row at least."""
-    return pa.field(aggregate.name, aggregate.type, nullable=aggregate.function not in _NEVER_NULL)
+    from penstock.kernels.aggregates.functions import function_of
+
+    return pa.field(aggregate.name, aggregate.type, nullable=function_of(aggregate).nullable)
 
 
 HIDDEN = "__in"  # how the names of columns begin that are made for aggregates
 
 _MOST = 10_000  # of top
-_OF_ROWS = {"count": pa.int64(), "rate": pa.float64()}
-_NEVER_NULL = {"count", "count_if", "distinct", "ratio", "rate", "collect", "top"}
 
 
 def _column_of(e: Expression) -> str | None:

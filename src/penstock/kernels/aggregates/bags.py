@@ -6,7 +6,6 @@ to (GROUP), brought down to what still matters in one go over all groups, and pu
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -41,10 +40,6 @@ class Bag(ABC):
     @abstractmethod
     def reduced(self, items: pa.Table) -> pa.Table:
         """What matters of the items of each group, in the order of the groups."""
-
-    @abstractmethod
-    def result(self, items: pa.Table, groups: int, t: pa.DataType, options: tuple[Any, ...]) -> pa.Array:
-        """The aggregate of each group, from reduced items."""
 
     def partial(self, rows: pa.Table, groups: Longs, count: int) -> pa.Array:
         return self.packed(self.reduced(self.items(rows, groups)), count)

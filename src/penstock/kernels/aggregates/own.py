@@ -1,30 +1,56 @@
 """The user's own aggregate: a state per group, rows added to it as an Arrow table, states merged, a result read off."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from penstock.errors import BadRow, PenstockError
+from penstock.errors import BadFlow, BadRow, PenstockError
 from penstock.kernels.aggregates.bags import GROUP, Bag, Longs, by_group, ends, order_of
+from penstock.kernels.aggregates.function import AggregateFunction, Folded, Input, Taken
 from penstock.kernels.aggregates.unanswered import NoResult
 from penstock.kernels.columns import column, numbers
+from penstock.plan import Aggregate
 
 STATE = "state"
 
 
-class Functions(NamedTuple):
+@dataclass(frozen=True)
+class Functions(AggregateFunction):
     """What the user gave. States are Python values that `state` can hold; rows are tables with the columns `names`."""
+
+    name = "own"
 
     names: tuple[str, ...]
     state: pa.DataType
     init: Callable[[], Any]
     add: Callable[[Any, pa.Table], Any]
     merge: Callable[[Any, Any], Any]
-    result: Callable[[Any], Any] | None
+    finish: Callable[[Any], Any] | None  # what the user calls result
     tolerant: bool = False  # rows that cannot be added are passed over
+
+    def type_of(self, inputs: Sequence[Input]) -> pa.DataType:
+        raise BadFlow("an aggregate of your own states its type", hint='say it, e.g. agg.own("amount", …, type="double")')
+
+    def keeps(self, of: Taken) -> "Own":
+        return Own(of.name, of.columns, self)
+
+    def result(self, of: Taken, folded: Folded) -> pa.Array:
+        bag = self.keeps(of)
+        return bag.told(folded.items(bag), folded.groups, of.type)
+
+
+def own_of(aggregates: Sequence[Aggregate]) -> "tuple[Own, ...]":
+    """The user's own among these: functions that may fail on a row."""
+    return tuple(Own(a.name, a.columns, Functions(*a.options)) for a in aggregates if a.function == Functions.name)
+
+
+def tolerant(aggregates: Sequence[Aggregate]) -> tuple[Aggregate, ...]:
+    """The same, where the user's own pass over rows that they cannot add."""
+    return tuple(replace(a, options=(*a.options, True)) if a.function == Functions.name else a for a in aggregates)
 
 
 class GroupFailed(Exception):
@@ -59,11 +85,11 @@ class Own(Bag):
         pieces = zip(known.tolist(), starts.tolist(), counts.tolist(), strict=True)
         return self._items(known, [self._of_group(g, self._merged, values[a : a + n]) for g, a, n in pieces])
 
-    def result(self, items: pa.Table, groups: int, t: pa.DataType, options: tuple[Any, ...]) -> pa.Array:
+    def told(self, items: pa.Table, groups: int, t: pa.DataType) -> pa.Array:
         starts = ends(numbers(items, GROUP), groups).to_numpy()
         values = column(items, STATE).to_pylist()
         states = [values[a] if a < b else self._call("init") for a, b in pairwise(starts.tolist())]
-        return self._results(states, t) if self._its.result else self._array(states, t, "merge")
+        return self._results(states, t) if self._its.finish else self._array(states, t, "merge")
 
     def _results(self, states: Sequence[Any], t: pa.DataType) -> pa.Array:
         """NoResult where some states have none; null for these where that is wanted."""
@@ -134,7 +160,7 @@ class Own(Bag):
 
     def _call(self, which: str, *given: Any) -> Any:
         try:
-            return getattr(self._its, which)(*given)
+            return getattr(self._its, "finish" if which == "result" else which)(*given)
         except PenstockError:
             raise
         except Exception as error:
@@ -142,7 +168,7 @@ class Own(Bag):
 
     @property
     def has_result(self) -> bool:
-        return self._its.result is not None
+        return self._its.finish is not None
 
     @property
     def called(self) -> str:

@@ -11,7 +11,8 @@ import pyarrow as pa
 from penstock.core.names import RESERVED_PREFIX
 from penstock.core.time import text
 from penstock.errors import BadRow
-from penstock.kernels.aggregates.functions import kept_for, result
+from penstock.kernels.aggregates.function import Folded
+from penstock.kernels.aggregates.functions import function_of, kept_for, taken
 from penstock.kernels.aggregates.own import GroupFailed
 from penstock.kernels.aggregates.parts import Partial, carry, folding
 from penstock.kernels.aggregates.unanswered import FAILED, NoResult, marked
@@ -35,7 +36,8 @@ class Aggregation:
     Partial results are tables: grouping columns and `fields`. They can be folded in any order and in any number of pieces."""
 
     def __init__(self, aggregates: Sequence[Aggregate], input_schema: pa.Schema) -> None:
-        self._aggregates, self._input = tuple(aggregates), input_schema
+        self._functions = [(function_of(a), taken(a, input_schema)) for a in aggregates]
+        self._input = input_schema
         self._kept = kept_for(aggregates, input_schema)
         self._parts, self._bags = self._kept.parts, list(self._kept.bags.values())
         self.fields = [f.with_nullable(True) for f in self._kept.fields()]
@@ -47,7 +49,7 @@ class Aggregation:
 
         Groups are rows with equal by and made columns."""
         partial = Partial(self._parts, rows)
-        columns = [*(pl.Series(name, values) for name, values in made.items()), *partial.columns.values()]
+        columns = [*(pl.Series(name, values) for name, values in made.items()), *partial.columns]
         wanted = list(dict.fromkeys([*by, *(part.column for part in self._parts if part.column)]))
         if self._bags or not (wanted or columns):
             columns.append(pl.Series(_ROW, np.arange(rows.num_rows)))
@@ -84,12 +86,12 @@ class Aggregation:
     def results(self, partials: pa.Table, seconds: npt.NDArray[np.float64] | None = None) -> dict[str, pa.Array]:
         """The aggregates by name, one value per row of folded partial results; and under FAILED the rows for which the user's own
         have none. seconds: how long each row's stretch of time is."""
-        made, failed = dict[str, pa.Array](), list[NoResult]()
-        for a in self._aggregates:
+        made, failed, folded = dict[str, pa.Array](), list[NoResult](), Folded(partials, seconds)
+        for function, of in self._functions:
             try:
-                made[a.name] = result(a, partials, self._input, seconds)
+                made[of.name] = function.result(of, folded)
             except NoResult as some:
-                made[a.name] = some.values
+                made[of.name] = some.values
                 failed.append(some)
         return made | ({FAILED: marked(failed, partials.num_rows)} if failed else {})
 

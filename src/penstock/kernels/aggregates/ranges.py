@@ -13,8 +13,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.kernels.aggregates import exact
-from penstock.kernels.aggregates.functions import bag_of, parts_of
-from penstock.kernels.aggregates.parts import Part
+from penstock.kernels.aggregates.bags import Bag
+from penstock.kernels.aggregates.functions import function_of, taken
+from penstock.kernels.aggregates.parts import Added, Extreme, Least, Part, Rows, Trues, Values
 from penstock.kernels.columns import as_type, column
 from penstock.kernels.windows.looking_back import Ranges
 from penstock.plan import Aggregate
@@ -28,16 +29,8 @@ _SHORT = 32  # ranges that are together so many times as long as the rows are ad
 
 def quick_parts(aggregate: Aggregate, schema: pa.Schema) -> list[Part] | None:
     """The parts of an aggregate that can be told this way; None if it cannot."""
-    if bag_of(aggregate, schema) is not None:
-        return None
-    parts = parts_of(aggregate, schema)
-    return parts if all(map(_is_quick, parts)) else None
-
-
-def _is_quick(part: Part) -> bool:
-    if part.kind in ("min", "max"):
-        return bool(pa.types.is_integer(part.type) or pa.types.is_floating(part.type) or pa.types.is_temporal(part.type))
-    return part.kind in ("rows", "true", "count", "sum") or part.in_limbs
+    kept = function_of(aggregate).keeps(taken(aggregate, schema))
+    return list(kept) if not isinstance(kept, Bag) and all(part.quick for part in kept) else None
 
 
 def partials(parts: Sequence[Part], sources: Sequence[Ranges], count: int) -> pa.Table:
@@ -45,7 +38,7 @@ def partials(parts: Sequence[Part], sources: Sequence[Ranges], count: int) -> pa
     made: dict[str, pa.Array] = {}
     with np.errstate(invalid="ignore", over="ignore"):  # infinities
         for part in parts:
-            if part.kind in ("min", "max"):
+            if isinstance(part, Extreme):
                 made[part.at(0)] = _extremes(part, sources, count)
             else:
                 made |= {part.at(i): pa.array(limb) for i, limb in enumerate(_added(part, sources, count))}
@@ -53,7 +46,7 @@ def partials(parts: Sequence[Part], sources: Sequence[Ranges], count: int) -> pa
 
 
 def _added(part: Part, sources: Sequence[Ranges], count: int) -> list[Numbers]:
-    out: list[Numbers] = [np.zeros(count, np.float64 if part.floating and part.kind == "sum" else np.int64) for _ in part.fields]
+    out: list[Numbers] = [np.zeros(count, f.type.to_pandas_dtype()) for f in part.fields]
     for source in sources:
         for total, limb in zip(out, _sums(part, source), strict=True):
             if len(source.of) == count:
@@ -64,19 +57,19 @@ def _added(part: Part, sources: Sequence[Ranges], count: int) -> list[Numbers]:
 
 
 def _sums(part: Part, source: Ranges) -> Sequence[Numbers]:
-    if part.kind == "rows":
+    if isinstance(part, Rows):
         return [source.end - source.begin]
     values = column(source.rows, part.column)
-    if part.kind == "count":
+    if isinstance(part, Values):
         return [_counts(values, source)]
-    if part.kind == "true":
+    if isinstance(part, Trues):
         return [_differences(_ones(values.fill_null(False)), source)]
     if part.floating:
         return [
             folded(values.cast(pa.float64()).fill_null(0.0).to_numpy(zero_copy_only=False), source.begin, source.end, np.add, 0.0)
         ]
-    addends = exact.addends(values) if part.kind == "sum" else exact.square_addends(values)
-    limbs = [_differences(one, source) for one in addends]
+    assert isinstance(part, Added)
+    limbs = [_differences(one, source) for one in part.addends(values)]
     return limbs if len(limbs) > 1 else exact.split(limbs[0], part.width)
 
 
@@ -88,11 +81,11 @@ def _ones(values: pa.Array) -> Longs:
     return np.asarray(values.to_numpy(zero_copy_only=False).astype(np.int64))
 
 
-def _extremes(part: Part, sources: Sequence[Ranges], count: int) -> pa.Array:
+def _extremes(part: Extreme, sources: Sequence[Ranges], count: int) -> pa.Array:
     """NaN is greater than any number: a minimum is NaN only where there is nothing else."""
     t = _number(part.type)
     dtype = np.dtype(t.to_pandas_dtype())
-    fold, nothing = _least(dtype) if part.kind == "min" else _greatest(dtype)
+    fold, nothing = _least(dtype) if isinstance(part, Least) else _greatest(dtype)
     out, known = np.full(count, nothing, dtype), np.zeros(count, np.int64)
     for source in sources:
         values = column(source.rows, part.column).cast(t)

@@ -1,6 +1,9 @@
-"""Bags of rows' own values: the different ones, the first, the last, all in order, the top ones."""
+"""Rows' own values: the first, the last, all in order, the top ones."""
 
-from typing import Any
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Literal
 
 import numpy as np
 import polars as pl
@@ -8,7 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.core.change import POSITION, TIME
-from penstock.kernels.aggregates.bags import GROUP, LOW, Bag, Longs, by_group, codes, ends, firsts, ordered, ranks
+from penstock.kernels.aggregates.bags import GROUP, Bag, Longs, by_group, ends, ordered, ranks
+from penstock.kernels.aggregates.function import AggregateFunction, Folded, Input, Taken
 from penstock.kernels.columns import as_type, column, numbers, plain
 
 VALUE, BY = "value", "by"
@@ -16,26 +20,70 @@ VALUE, BY = "value", "by"
 _PLACE = [pa.field(TIME, pa.int64()), pa.field(POSITION, pa.binary())]  # where a row stands in the order of ties
 
 
-class Distinct(Bag):
-    """The different values of a column, without null."""
+class _Selection(AggregateFunction):
+    @abstractmethod
+    def keeps(self, of: Taken) -> "Placed": ...
 
-    def __init__(self, name: str, t: pa.DataType) -> None:
-        self.name, self.columns, self.fields = f"__distinct_{name}", (name,), [pa.field(VALUE, t)]
-
-    def items(self, rows: pa.Table, groups: Longs) -> pa.Table:
-        return _without_nulls({GROUP: pa.array(groups), VALUE: plain(column(rows, self.columns[0]))})
-
-    def reduced(self, items: pa.Table) -> pa.Table:
-        coded = column(items, VALUE).dictionary_encode()
-        found = np.sort(codes(numbers(items, GROUP), coded.indices.to_numpy().astype(np.int64)))
-        found = found[firsts(found)]
-        return pa.table({GROUP: found >> np.int64(32), VALUE: coded.dictionary.take(pa.array(found & LOW))})
-
-    def result(self, items: pa.Table, groups: int, t: pa.DataType, options: tuple[Any, ...]) -> pa.Array:
-        return as_type(pa.array(np.bincount(numbers(items, GROUP), minlength=groups)), t)
+    def result(self, of: Taken, folded: Folded) -> pa.Array:
+        bag = self.keeps(of)
+        return bag.told(folded.items(bag), folded.groups, of.type)
 
 
-class _Placed(Bag):
+@dataclass(frozen=True)
+class First(_Selection):
+    """The value of the row that is first by (time, position)."""
+
+    name = "first"
+    end: ClassVar[Literal["first", "last"]] = "first"
+
+    nulls: bool = True  # whether it may be null there
+
+    def type_of(self, inputs: Sequence[Input]) -> pa.DataType:
+        return inputs[0].type
+
+    def keeps(self, of: Taken) -> "Placed":
+        return End(self.end, of.column, of.input, nulls=self.nulls)
+
+
+class Last(First):
+    """The value of the row that is last by (time, position)."""
+
+    name = "last"
+    end = "last"
+
+
+class Collect(_Selection):
+    """All values that are not null, in the order (time, position)."""
+
+    name = "collect"
+    nullable = False
+
+    def type_of(self, inputs: Sequence[Input]) -> pa.DataType:
+        return pa.list_(inputs[0].type)
+
+    def keeps(self, of: Taken) -> "Placed":
+        return Collected(of.column, of.input)
+
+
+@dataclass(frozen=True)
+class Top(_Selection):
+    """The values of the n rows with the greatest `by`, the second column."""
+
+    name = "top"
+    nullable = False
+
+    n: int
+
+    def type_of(self, inputs: Sequence[Input]) -> pa.DataType:
+        self.ordered(inputs[1])
+        return pa.list_(inputs[0].type)
+
+    def keeps(self, of: Taken) -> "Placed":
+        (column, by), (t, by_type) = of.columns, of.types
+        return Highest(self.n, column, t, by, by_type)
+
+
+class Placed(Bag):
     """Values with the time and position of their rows."""
 
     needs_position = True
@@ -49,8 +97,12 @@ class _Placed(Bag):
         columns = {GROUP: pa.array(groups), TIME: column(rows, TIME), POSITION: column(rows, POSITION), VALUE: values}
         return pa.table(columns) if self._nulls else _without_nulls(columns)
 
+    @abstractmethod
+    def told(self, items: pa.Table, groups: int, t: pa.DataType) -> pa.Array:
+        """Of each group, from reduced items."""
 
-class Collected(_Placed):
+
+class Collected(Placed):
     """All values of a column that are not null, in the order (time, position)."""
 
     def __init__(self, name: str, t: pa.DataType) -> None:
@@ -59,11 +111,11 @@ class Collected(_Placed):
     def reduced(self, items: pa.Table) -> pa.Table:
         return by_group(items)  # brought into order when they are read
 
-    def result(self, items: pa.Table, groups: int, t: pa.DataType, options: tuple[Any, ...]) -> pa.Array:
+    def told(self, items: pa.Table, groups: int, t: pa.DataType) -> pa.Array:
         return _lists(ordered(items, [TIME, POSITION]), groups, t)
 
 
-class End(_Placed):
+class End(Placed):
     """The value of the row that is first or last by (time, position)."""
 
     def __init__(self, which: str, name: str, t: pa.DataType, *, nulls: bool) -> None:
@@ -74,13 +126,13 @@ class End(_Placed):
         near = ordered(_nearest(items, last=self._last), [TIME, POSITION], [TIME, POSITION] if self._last else [])
         return near.filter(pa.array(ranks(numbers(near, GROUP)) == 0))
 
-    def result(self, items: pa.Table, groups: int, t: pa.DataType, options: tuple[Any, ...]) -> pa.Array:
+    def told(self, items: pa.Table, groups: int, t: pa.DataType) -> pa.Array:
         at = np.full(groups, -1)
         at[numbers(items, GROUP)] = np.arange(items.num_rows)
         return as_type(column(items, VALUE).take(pa.array(at, mask=at < 0)), t)
 
 
-class Top(_Placed):
+class Highest(Placed):
     """The values of the n rows with the greatest `by`, which is not null; of equal ones those first by (time, position)."""
 
     def __init__(self, n: int, name: str, t: pa.DataType, by: str, by_type: pa.DataType) -> None:
@@ -96,7 +148,7 @@ class Top(_Placed):
         best = ordered(self._candidates(items), [BY, TIME, POSITION], [BY])
         return best.filter(pa.array(ranks(numbers(best, GROUP)) < self._n))
 
-    def result(self, items: pa.Table, groups: int, t: pa.DataType, options: tuple[Any, ...]) -> pa.Array:
+    def told(self, items: pa.Table, groups: int, t: pa.DataType) -> pa.Array:
         return _lists(ordered(items, [BY, TIME, POSITION], [BY]), groups, t)
 
     def _candidates(self, items: pa.Table) -> pa.Table:

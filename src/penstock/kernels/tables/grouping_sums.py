@@ -11,7 +11,7 @@ import pyarrow as pa
 from penstock.core.change import HASH, TIME
 from penstock.core.hashing import hash64
 from penstock.kernels.aggregates.functions import kept_for
-from penstock.kernels.aggregates.parts import Part
+from penstock.kernels.aggregates.parts import Greatest, Rows
 from penstock.kernels.columns import numbers, sorted_by_hash
 from penstock.kernels.port import Changes, Prepared, State, Stepped
 from penstock.kernels.tables.current import MARK, Current, Mark, taken_back
@@ -22,14 +22,14 @@ from penstock.plan import Aggregate
 GROUPS = "groups"
 
 _SIGN = "__sign"
-_NEWEST = Part("max", TIME, pa.int64()).at(0)
-_ROWS = Part("rows", "", pa.int64()).at(0)
+_NEWEST = Greatest(TIME, pa.int64()).at(0)
+_ROWS = Rows().at(0)
 
 
 def can_be_taken_back(aggregates: Sequence[Aggregate], rows: pa.Schema) -> bool:
     """Whether all are sums of whole numbers: what is subtracted leaves what would be there without it."""
     kept = kept_for(aggregates, rows)
-    return not kept.bags and all(part.kind in ("rows", "true", "count") or part.in_limbs for part in kept.parts)
+    return not kept.bags and all(part.taken_back for part in kept.parts)
 
 
 class SumsKernel:

@@ -1,35 +1,83 @@
-"""Sketches: answers within a stated error from little state, the same whatever order and pieces the rows come in.
-
-Registers (HyperLogLog) estimate how many different values there are; buckets (DDSketch) estimate quantiles.
-"""
+"""How many different values there are: exactly, or estimated by HyperLogLog from little state, whatever order the rows come in."""
 
 import math
-from fractions import Fraction
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import polars as pl
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from penstock.core.hashing import hash64
 from penstock.kernels.aggregates.bags import GROUP, LOW, Bag, Longs, codes, ends, firsts
-from penstock.kernels.columns import as_type, column, numbers
+from penstock.kernels.aggregates.function import AggregateFunction, Folded, Input, Taken
+from penstock.kernels.columns import as_type, column, numbers, plain
 
 Doubles = npt.NDArray[np.float64]
 
+VALUE = "value"
 REGISTER, RANK = "register", "rank"
-BUCKET, COUNT = "bucket", "count"
 
 _BLOCK = 2**14
 
-# Buckets are numbered by the order of what lies in them: negative numbers, 0 itself, positive numbers, NaN.
-_MIDDLE = 2**30  # number of the bucket of 1.0
-_INFINITE, _NAN = 2**31 - 2, 2**31 - 1
-_MANY = np.int64(2**31)  # makes their numbers positive
+
+@dataclass(frozen=True)
+class Distinct(AggregateFunction):
+    """Exact without an error; else estimated with that standard error at most."""
+
+    name = "distinct"
+    nullable = False
+
+    error: float | None = None
+
+    @property
+    def options(self) -> tuple[Any, ...]:
+        return () if self.error is None else (self.error,)
+
+    def type_of(self, inputs: Sequence[Input]) -> pa.DataType:
+        if pa.types.is_nested(inputs[0].type):
+            self.refuse(inputs[0], "its values cannot be told apart", "take a part that can")
+        return pa.int64()
+
+    def keeps(self, of: Taken) -> "Counted":
+        return Different(of.column, of.input) if self.error is None else Registers(of.column, self.error)
+
+    def result(self, of: Taken, folded: Folded) -> pa.Array:
+        bag = self.keeps(of)
+        return as_type(pa.array(bag.counted(folded.items(bag), folded.groups)), of.type)
 
 
-class Registers(Bag):
+class Counted(Bag):
+    """A bag that tells how many different values went into it."""
+
+    @abstractmethod
+    def counted(self, items: pa.Table, groups: int) -> Longs: ...
+
+
+class Different(Counted):
+    """The different values of a column, without null."""
+
+    def __init__(self, name: str, t: pa.DataType) -> None:
+        self.name, self.columns, self.fields = f"__distinct_{name}", (name,), [pa.field(VALUE, t)]
+
+    def items(self, rows: pa.Table, groups: Longs) -> pa.Table:
+        items = pa.table({GROUP: pa.array(groups), VALUE: plain(column(rows, self.columns[0]))})
+        return items.filter(pc.is_valid(items[VALUE])) if items[VALUE].null_count else items
+
+    def reduced(self, items: pa.Table) -> pa.Table:
+        coded = column(items, VALUE).dictionary_encode()
+        found = np.sort(codes(numbers(items, GROUP), coded.indices.to_numpy().astype(np.int64)))
+        found = found[firsts(found)]
+        return pa.table({GROUP: found >> np.int64(32), VALUE: coded.dictionary.take(pa.array(found & LOW))})
+
+    def counted(self, items: pa.Table, groups: int) -> Longs:
+        return np.bincount(numbers(items, GROUP), minlength=groups)
+
+
+class Registers(Counted):
     """HyperLogLog with 2**precision registers: in each the longest run of zeros that any hash began with. The standard error of
     the estimate is 1.04 / sqrt(2**precision)."""
 
@@ -58,11 +106,11 @@ class Registers(Bag):
             {GROUP: found >> np.int64(32), REGISTER: registers.astype(np.int32), RANK: (found & np.int64(0xFF)).astype(np.int8)}
         )
 
-    def result(self, items: pa.Table, groups: int, t: pa.DataType, options: tuple[Any, ...]) -> pa.Array:
+    def counted(self, items: pa.Table, groups: int) -> Longs:
         starts = ends(numbers(items, GROUP), groups).to_numpy()
         blocks = range(0, groups, _BLOCK)  # every group takes a row of counts: not all at once
         found = [self._estimates(items.slice(starts[i], starts[min(i + _BLOCK, groups)] - starts[i]), i, groups) for i in blocks]
-        return as_type(pa.array(np.concatenate([np.empty(0, np.int64), *found])), t)
+        return np.concatenate([np.empty(0, np.int64), *found])
 
     def _estimates(self, items: pa.Table, first: int, groups: int) -> Longs:
         """Of the block of groups that begins with the first."""
@@ -70,62 +118,6 @@ class Registers(Bag):
         np.add.at(ranks, (numbers(items, GROUP) - first, numbers(items, RANK)), 1)
         ranks[:, 0] = 2**self._precision - ranks.sum(axis=1)
         return np.rint(_estimated(ranks)).astype(np.int64)
-
-
-class Buckets(Bag):
-    """DDSketch: how many values lie in each of ever wider buckets, so that every value of a bucket is within the relative error of
-    its middle. 0, the infinities and NaN have buckets of their own."""
-
-    def __init__(self, name: str, error: float) -> None:
-        self.name, self.columns = f"__buckets{error!r}_{name}", (name,)
-        self.fields = [pa.field(BUCKET, pa.int32()), pa.field(COUNT, pa.int64())]
-        self._error = error * (1 - 1e-6)  # leaves room for what logarithms round
-        self._width = math.log1p(self._error) - math.log1p(-self._error)
-
-    def items(self, rows: pa.Table, groups: Longs) -> pa.Table:
-        values = column(rows, self.columns[0]).cast(pa.float64(), safe=False)
-        if values.null_count:
-            known = np.flatnonzero(values.is_valid().to_numpy(zero_copy_only=False))
-            values, groups = values.take(pa.array(known)), groups[known]
-        buckets = self._buckets(np.asarray(values.to_numpy(zero_copy_only=False)))
-        return pa.table({GROUP: pa.array(groups), BUCKET: buckets, COUNT: np.ones(len(buckets), np.int64)})
-
-    def reduced(self, items: pa.Table) -> pa.Table:
-        places = codes(numbers(items, GROUP), numbers(items, BUCKET).astype(np.int64) + _MANY)
-        order = np.argsort(places)
-        places, counts = places[order], numbers(items, COUNT)[order]
-        at = np.flatnonzero(firsts(places))
-        summed = np.add.reduceat(counts, at) if len(at) else counts
-        buckets = ((places[at] & LOW) - _MANY).astype(np.int32)
-        return pa.table({GROUP: places[at] >> np.int64(32), BUCKET: buckets, COUNT: summed})
-
-    def result(self, items: pa.Table, groups: int, t: pa.DataType, options: tuple[Any, ...]) -> pa.Array:
-        """options: which share of the values is not greater than the quantile."""
-        share = Fraction(options[0]).limit_denominator(10**6)
-        starts = ends(numbers(items, GROUP), groups).to_numpy()
-        below = np.concatenate([np.zeros(1, np.int64), np.cumsum(numbers(items, COUNT))])
-        known = below[starts[1:]] - below[starts[:-1]]
-        wanted = np.maximum(-(-known * share.numerator // share.denominator), 1)
-        at = np.searchsorted(below[1:], below[starts[:-1]] + wanted)
-        middles = self._middles(numbers(items, BUCKET)[np.where(known > 0, at, 0)]) if items.num_rows else np.zeros(groups)
-        return as_type(pa.array(middles, mask=known == 0), t)
-
-    def _buckets(self, values: Doubles) -> npt.NDArray[np.int32]:
-        size = np.abs(values)
-        regular = (size > 0) & (size < np.inf)
-        logs = pl.Series(np.where(regular, size, 1.0)).log().to_numpy()  # value by value: the same wherever it stands
-        buckets = np.ceil(logs / self._width).astype(np.int64) + _MIDDLE
-        buckets = np.where(regular, buckets, np.where(size == 0, 0, _INFINITE))
-        return np.where(np.isnan(values), _NAN, np.where(values < 0, -buckets, buckets)).astype(np.int32)
-
-    def _middles(self, buckets: npt.NDArray[np.int32]) -> Doubles:
-        size = np.abs(buckets.astype(np.int64))
-        regular = (size > 0) & (size < _INFINITE)
-        logs = np.where(regular, size - 1 - _MIDDLE, 0) * self._width + math.log1p(self._error)
-        with np.errstate(over="ignore"):
-            middles = np.minimum(np.exp(logs), np.finfo(np.float64).max)
-        middles = np.where(regular, middles, np.where(size == 0, 0.0, np.where(size == _NAN, np.nan, np.inf)))
-        return np.asarray(np.where(buckets < 0, -middles, middles))
 
 
 def precision_for(error: float) -> int:
