@@ -24,12 +24,12 @@ from penstock.kernels.waiting_rows import WaitingRows
 from penstock.kernels.windows import corrections
 from penstock.kernels.windows.counts import CountKernel
 from penstock.kernels.windows.final import WindowKernel
-from penstock.kernels.windows.layouts import Spaced
 from penstock.kernels.windows.panes import PaneKernel
 from penstock.kernels.windows.running import KeptKernel, RunningKernel
 from penstock.kernels.windows.sessions import SessionKernel
 from penstock.kernels.windows.sliding import SlidingKernel
 from penstock.plan import Aggregate
+from penstock.plan.layouts import Spaced
 
 from .cases import Case, EpochCut, Node, SourceCut
 from .law import Outcome, Output, Shown, hold
@@ -161,7 +161,7 @@ class OverKernels:
         if isinstance(step, Window):
             aggregates = EVERY if step.every_aggregate else COUNT_AND_SUM
             output = windowed(aggregates, step.late)
-            layout = Spaced(step.size, step.every or step.size, step.offset)
+            layout = Spaced(*(timedelta(microseconds=us) for us in (step.size, step.every or step.size, step.offset)))
             given = (["key"], layout, aggregates, step.late, FULL if step.every_aggregate else STREAM, output)
             if layout.single and not step.updating:
                 return self.window(*given)

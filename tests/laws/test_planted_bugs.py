@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from penstock.core.time import FOREVER, NEVER
+from penstock.core.time import FOREVER, NEVER, micros
 from penstock.engine.run import decide
 from penstock.engine.run.answering import marks_on_tables
 from penstock.kernels import changes, judging
@@ -29,10 +29,10 @@ from penstock.kernels.windows import final as windows
 from penstock.kernels.windows import fragments, panes
 from penstock.kernels.windows.chains import chained
 from penstock.kernels.windows.final import WindowKernel
-from penstock.kernels.windows.layouts import Spaced
 from penstock.kernels.windows.panes import PaneKernel
 from penstock.kernels.windows.running import KeptKernel
 from penstock.kernels.windows.sent_sessions import SentSessions
+from penstock.plan.layouts import Spaced
 
 from .cases import Case, make_case
 from .law import Broken, Implementation, check
@@ -234,7 +234,8 @@ def late_at_the_end(layout: Any, times: Any, at: Any, late: str, allowed: int) -
 
 
 def toward_zero(self: Spaced, times: Any) -> Any:
-    return np.fix(times / self.size).astype(np.int64) * self.size
+    size = micros(self.size)
+    return np.fix(times / size).astype(np.int64) * size
 
 
 def corrected_far_too_late(layout: Any, times: Any, at: Any, late: str, allowed: int) -> judging.Verdicts:

@@ -238,10 +238,10 @@ class Stream:
         self.flow.write(definition, self.node, name)
         return self
 
-    def step(self, definition: Definition, *others: "Stream", name: str | None = None) -> "Stream":
+    def step(self, definition: Definition, *others: "Stream", name: str | None = None) -> "Judged":
         """A step of your own over this stream and others: see CONTRIBUTING."""
         inputs = (self.node, *(self._other(other).node for other in others))
-        return Stream(self.flow, self.flow.add(definition, inputs, name))
+        return Judged(self.flow, self.flow.add(definition, inputs, name))
 
     def named(self, name: str) -> Self:
         """Names the step that made this stream; its state is found again under that name."""

@@ -15,7 +15,7 @@ import pyarrow as pa
 from penstock.core.change import TIME, WATERMARK
 from penstock.core.time import NEVER
 from penstock.kernels.columns import numbers
-from penstock.kernels.windows.layouts import Layout
+from penstock.plan.layouts import Layout
 
 Times = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]

@@ -1,6 +1,7 @@
 """The plan of a flow: the steps it is lowered to, each answering for itself what others must know of it."""
 
 from penstock.plan.joins import Join, Matched, Pairs, StreamJoin
+from penstock.plan.layouts import Calendar, Layout, Spaced
 from penstock.plan.node import Emit, Facts, How, Judging, Late, Meaning, Node, OnError
 from penstock.plan.origin import Origin
 from penstock.plan.outputs import Output, SinkDefinition
@@ -8,7 +9,7 @@ from penstock.plan.rows import Asking, Database, Hidden, LateRows, Lookup, MapAr
 from penstock.plan.sources import ClockFix, Source, Static, Versions
 from penstock.plan.steps import DEAD_LIMIT, Plan, Step
 from penstock.plan.tables import Enrich, Grouping, Latest, TableJoin
-from penstock.plan.windows import Aggregate, Aggregating, Calendar, Count, Last, Running, Session, Sliding, Spaced, Window
+from penstock.plan.windows import Aggregate, Aggregating, Count, Last, Running, Session, Sliding, Window
 
 __all__ = [
     "DEAD_LIMIT",
@@ -31,6 +32,7 @@ __all__ = [
     "Late",
     "LateRows",
     "Latest",
+    "Layout",
     "Lookup",
     "MapArrow",
     "Matched",

@@ -13,7 +13,8 @@ from penstock.core.schema import type_text
 from penstock.core.time import micros
 
 if TYPE_CHECKING:
-    from penstock.plan.windows import Aggregate, Calendar, Spaced
+    from penstock.plan.layouts import Layout
+    from penstock.plan.windows import Aggregate
 
 Late = Literal["divert", "ignore", "correct"]
 Emit = Literal["final", "updates"]
@@ -29,7 +30,7 @@ class Judging:
     """How a step judges rows: by the windows they are in, or where it has none by their own time."""
 
     late: Late
-    layout: "Spaced | Calendar | None" = None  # of fixed windows
+    layout: "Layout | None" = None  # of fixed windows
     corrects: bool = False  # whether it offers late="correct"
     allowed: timedelta = timedelta()  # how long after its end a window is corrected
 

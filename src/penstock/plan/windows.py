@@ -3,12 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Self
 
 import pyarrow as pa
 
 from penstock.core.schema import type_text
 from penstock.core.time import duration_text, micros
+from penstock.plan.layouts import Layout
 from penstock.plan.node import Emit, Facts, Judging, Late, Meaning, Node, plain, span
 
 
@@ -86,47 +87,6 @@ class Aggregating(Node):
         return {"by": list(self.by), "aggregates": [a.meaning() for a in self.aggregates]}
 
 
-@dataclass(frozen=True)
-class Spaced:
-    """Windows of one size, one every so often; side by side, overlapping, or with gaps. Aligned to 1970 + offset."""
-
-    size: timedelta
-    every: timedelta
-    offset: timedelta = timedelta()
-
-    @property
-    def kind(self) -> str:
-        return "tumbling window" if self.every == self.size else "hopping window"
-
-    def facts(self) -> Facts:
-        yield "size", duration_text(self.size)
-        if self.every != self.size:
-            yield "every", duration_text(self.every)
-        if self.offset:
-            yield "offset", duration_text(self.offset)
-
-    def meaning(self) -> Meaning:
-        return {"is": "spaced/1", "size": span(self.size), "every": span(self.every), "offset": span(self.offset)}
-
-
-@dataclass(frozen=True)
-class Calendar:
-    """Days, weeks or months as the clocks of a time zone have them."""
-
-    unit: Literal["day", "week", "month"]
-    zone: str
-
-    @property
-    def kind(self) -> str:
-        return "calendar window"
-
-    def facts(self) -> Facts:
-        yield "size", f"a {self.unit} in {self.zone}"
-
-    def meaning(self) -> Meaning:
-        return {"is": "calendar/1", "unit": self.unit, "zone": self.zone}
-
-
 def _sends(emit: Emit, early: timedelta | None) -> Facts:
     shown = f", open ones every {duration_text(early)}" if early else ""
     yield "sends", f"{'complete windows' if emit == 'final' else 'every change'}{shown}"
@@ -139,7 +99,7 @@ class Window(Aggregating):
     family: ClassVar[str] = "window"
 
     by: tuple[str, ...]
-    layout: Spaced | Calendar
+    layout: Layout
     aggregates: tuple[Aggregate, ...]
     late: Late = "divert"
     allowed: timedelta = timedelta()

@@ -1,10 +1,14 @@
 """Watermarks at rows and who is late."""
 
+from datetime import timedelta
+
 import numpy as np
 
 from penstock.core.time import FOREVER, NEVER
 from penstock.kernels.judging import judge_windows, late_for_instant, watermarks
-from penstock.kernels.windows.layouts import Spaced
+from penstock.plan.layouts import Spaced
+
+TEN = timedelta(microseconds=10)
 
 
 def longs(*values: int) -> np.ndarray:
@@ -49,11 +53,11 @@ def test_no_rows_leave_the_watermark_where_marks_put_it() -> None:
 
 
 def test_windows_before_1970_start_below_their_rows() -> None:
-    assert Spaced(10, 10).panes(longs(-1, -10, -11, 0, 9, 10)).tolist() == [-10, -10, -20, 0, 0, 10]
+    assert Spaced(TEN, TEN).panes(longs(-1, -10, -11, 0, 9, 10)).tolist() == [-10, -10, -20, 0, 0, 10]
 
 
 def test_a_window_takes_a_row_while_its_end_is_beyond_the_watermark() -> None:
-    verdicts = judge_windows(Spaced(10, 10), longs(5, 5, 5), longs(9, 10, 11), "divert", 0)
+    verdicts = judge_windows(Spaced(TEN, TEN), longs(5, 5, 5), longs(9, 10, 11), "divert", 0)
     assert verdicts.late is not None
     assert verdicts.late.tolist() == [False, True, True]
 

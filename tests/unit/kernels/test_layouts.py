@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.core.time import micros, moment
-from penstock.kernels.windows.layouts import Calendar, Spaced
+from penstock.plan.layouts import Calendar, Spaced
 
 HOUR = 3_600_000_000
 
@@ -20,7 +20,7 @@ def longs(*values: int) -> np.ndarray:
 
 @given(st.integers(-500, 500), st.integers(1, 30), st.integers(1, 30), st.integers(-20, 20))
 def test_a_time_is_in_exactly_the_windows_that_hold_it(t: int, size: int, every: int, offset: int) -> None:
-    layout = Spaced(size, every, offset)
+    layout = Spaced(*(timedelta(microseconds=us) for us in (size, every, offset)))
     expected = {s for s in range(t - size + 1, t + 1) if (s - offset) % every == 0}
     outside = layout.outside(longs(t))
     if outside is not None and outside[0]:

@@ -1,7 +1,7 @@
 """Tumbling windows: what comes out, when, and of which type."""
 
 import math
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -13,11 +13,12 @@ from penstock.core.time import FOREVER, NEVER
 from penstock.kernels.memory import MemoryRunner
 from penstock.kernels.port import State
 from penstock.kernels.windows.final import WindowKernel
-from penstock.kernels.windows.layouts import Spaced
 from penstock.kernels.windows.panes import PaneKernel
 from penstock.plan import Aggregate as Agg
+from penstock.plan.layouts import Spaced
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
+TEN = timedelta(microseconds=10)
 
 
 def kernel(
@@ -27,7 +28,7 @@ def kernel(
     keys = [(name, schema.field(name).type) for name in by]
     times = [("window_start", TIMESTAMP), ("window_end", TIMESTAMP)]
     output = pa.schema([*keys, *times, *((a.name, a.type) for a in aggregates), ("revision", pa.int64())])
-    return WindowKernel(by, Spaced(10, 10), aggregates, late, schema, output)
+    return WindowKernel(by, Spaced(TEN, TEN), aggregates, late, schema, output)
 
 
 def table(schema: list[tuple[str, pa.DataType]], *rows: tuple[Any, ...], times: list[int] | None = None) -> pa.Table:
@@ -168,7 +169,7 @@ def test_an_epoch_adds_one_sorted_run_to_each_window_it_touched() -> None:
 def test_however_much_windows_overlap_a_row_is_added_up_once(overlap: int) -> None:
     rows = pa.table({"k": ["a", "b"] * 300, TIME: pa.array(range(600), pa.int64())})
     output = pa.schema([("k", pa.string()), ("window_start", TIMESTAMP), ("window_end", TIMESTAMP), ("n", pa.int64())])
-    layout = Spaced(overlap * 10, 10)
+    layout = Spaced(overlap * TEN, TEN)
     made = PaneKernel(["k"], layout, [Agg("n", "count", None, pa.int64())], "ignore", rows.schema, output)
     partials = made.prepare(0, rows).rows
     assert partials.num_rows == 2 * 60, "one partial result for each key and pane"

@@ -14,7 +14,6 @@ from penstock.engine.execute.program import Program
 from penstock.engine.run.decision import EngineMark
 from penstock.engine.source.spec import SourceSpec
 from penstock.errors import BadInput, NotFound
-from penstock.kernels.windows.layouts import Spaced
 from penstock.log.port import Topic
 from penstock.plan import Step
 
@@ -181,6 +180,6 @@ def _windows(judge: Step | None, records: Sequence[Item]) -> tuple[tuple[int, in
     if layout is None or not records:
         return ()
     starts = np.unique(layout.windows(layout.panes(np.array([r.time for r in records])))[1])
-    if isinstance(layout, Spaced) and starts[-1] - starts[0] <= layout.every * MOST_WINDOWS:
-        starts = np.arange(starts[0], starts[-1] + 1, layout.every)
+    if layout.spacing and starts[-1] - starts[0] <= layout.spacing * MOST_WINDOWS:
+        starts = np.arange(starts[0], starts[-1] + 1, layout.spacing)
     return tuple(zip(starts.tolist(), layout.ends(starts).tolist(), strict=True))[-MOST_WINDOWS:]

@@ -9,9 +9,7 @@ import numpy.typing as npt
 from penstock.core.time import FOREVER, micros
 from penstock.engine.diagnose.trace import Moved, Times
 from penstock.kernels.port import Fates
-from penstock.kernels.windows.fixed import layout_of
-from penstock.kernels.windows.layouts import Layout
-from penstock.plan import Step
+from penstock.plan import Layout, Step
 
 Mask = npt.NDArray[np.bool_]
 
@@ -30,7 +28,7 @@ class Judge:
         judging = step.node.judging()
         assert judging, f"step {step.name} calls no row late"
         allowed = micros(judging.allowed) if judging.late == "correct" else 0
-        return cls(layout_of(judging.layout) if judging.layout else None, judging.late, allowed, judging.corrects)
+        return cls(judging.layout, judging.late, allowed, judging.corrects)
 
     def pairs(self, times: Times) -> tuple[Times, Times, Times]:
         """(number of the row, start of the window, end of the window) for all of them; without windows both are the row's time."""

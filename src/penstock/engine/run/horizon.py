@@ -14,7 +14,6 @@ from penstock.core.time import FOREVER, NEVER, micros
 from penstock.engine.execute.program import Program
 from penstock.engine.run.decision import Decision, SourceState
 from penstock.engine.source.spec import SourceSpec, topic_of
-from penstock.kernels.windows.fixed import layout_of
 from penstock.log.port import End, Log
 from penstock.plan import Node, Step
 
@@ -87,6 +86,6 @@ def _end(node: Node, newest: int) -> int:
     judging = node.judging()
     if not judging or not judging.layout:
         return newest + 1
-    layout = layout_of(judging.layout)
+    layout = judging.layout
     _, starts = layout.windows(np.array([newest], np.int64))
     return max([newest + 1, *map(int, layout.ends(starts))])

@@ -11,7 +11,6 @@ from penstock.engine.run.decision import Decision
 from penstock.engine.run.driver import Driver
 from penstock.engine.run.report import Report
 from penstock.kernels.windows.final import OPEN
-from penstock.kernels.windows.fixed import layout_of
 from penstock.log.accounting import OFFSETS, ROWS, balanced
 from penstock.plan import Plan
 
@@ -60,7 +59,7 @@ def windows_open(plan: Plan, decision: Decision) -> tuple[int, int]:
     for step in plan.steps:
         judging = step.node.judging()
         if judging and judging.layout:
-            layout, frontier = layout_of(judging.layout), decision.frontiers.get(step.name, NEVER)
+            layout, frontier = judging.layout, decision.frontiers.get(step.name, NEVER)
             slots = {r.slot for r in decision.state if (r.step, r.table) == (step.name, OPEN)}
             starts = np.unique(layout.windows(np.array(sorted(slots), np.int64))[1])
             ends = layout.ends(starts)

@@ -1,10 +1,11 @@
 """The kinds of windows: how rows of one key are brought together in time."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Literal
+from typing import ClassVar, Literal
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from penstock import plan
@@ -15,8 +16,41 @@ from penstock.flow.origin import origin
 Span = str | timedelta
 
 
+@dataclass(frozen=True)
+class Sending:
+    """What becomes of late rows, and when results are sent."""
+
+    late: plan.Late
+    allowed: timedelta = timedelta()
+    emit: plan.Emit = "final"
+    early: timedelta | None = None
+
+
+class Kind(ABC):
+    """How rows of one key are brought together in time: a frozen value that says which node runs it."""
+
+    keyed: ClassVar[bool] = True  # key and window_start name a result: it can be sent again, changed
+    lasting: ClassVar[bool] = True  # a result stands for a stretch of time, by which a rate is divided
+    gives_rows: ClassVar[bool] = False  # a result is a row that came in, and what is told of it
+
+    @abstractmethod
+    def planned(self, by: tuple[str, ...], aggregates: tuple[plan.Aggregate, ...], sending: Sending) -> plan.Aggregating:
+        """The node. One of another family needs a kernel of that family."""
+
+
+class Fixed(Kind):
+    """Windows that lie fixed in time: where they lie is all that it has to say."""
+
+    @property
+    @abstractmethod
+    def layout(self) -> plan.Layout: ...
+
+    def planned(self, by: tuple[str, ...], aggregates: tuple[plan.Aggregate, ...], sending: Sending) -> plan.Window:
+        return plan.Window(by, self.layout, aggregates, sending.late, sending.allowed, sending.emit, sending.early)
+
+
 @dataclass(frozen=True, init=False)
-class Tumbling:
+class Tumbling(Fixed):
     """Windows of one size, side by side: `Tumbling("1 minute")`. Aligned to 1970 in UTC, moved by `offset`."""
 
     size: timedelta
@@ -31,7 +65,7 @@ class Tumbling:
 
 
 @dataclass(frozen=True, init=False)
-class Hopping:
+class Hopping(Fixed):
     """A window every so often: `Hopping("1 minute", every="30 seconds")` overlaps; `Hopping("6 minutes", every="10 minutes")` has
     gaps, and rows in a gap have the fate "outside"."""
 
@@ -55,10 +89,13 @@ class Hopping:
 
 
 @dataclass(frozen=True, init=False)
-class Sliding:
+class Sliding(Kind):
     """For every row the rows of its key within the last so long: `Sliding("1 hour")`.
 
     Books differ on the word: with `every` it is what we call hopping, and taken as that."""
+
+    keyed: ClassVar[bool] = False
+    gives_rows: ClassVar[bool] = True
 
     size: timedelta
 
@@ -68,9 +105,12 @@ class Sliding:
     def __init__(self, size: Span, every: None = None, offset: None = None) -> None:
         _set(self, size=_span(size, "window size", 'Sliding("1 hour")'))
 
+    def planned(self, by: tuple[str, ...], aggregates: tuple[plan.Aggregate, ...], sending: Sending) -> plan.Sliding:
+        return plan.Sliding(by, self.size, aggregates, sending.late)
+
 
 @dataclass(frozen=True, init=False)
-class Session:
+class Session(Kind):
     """Rows less than `gap` apart: `Session("10 minutes")`. `longest` cuts a session that would be longer."""
 
     gap: timedelta
@@ -80,10 +120,17 @@ class Session:
         example = 'Session("10 minutes", longest="8 hours")'
         _set(self, gap=_span(gap, "gap", example), longest=None if longest is None else _span(longest, "longest", example))
 
+    def planned(self, by: tuple[str, ...], aggregates: tuple[plan.Aggregate, ...], sending: Sending) -> plan.Session:
+        how = (sending.late, sending.allowed, sending.emit, sending.early)
+        return plan.Session(by, self.gap, self.longest, aggregates, *how)
+
 
 @dataclass(frozen=True)
-class Count:
+class Count(Kind):
     """Every so many rows of a key, in the order of their times: `Count(100)`."""
+
+    keyed: ClassVar[bool] = False
+    lasting: ClassVar[bool] = False
 
     rows: int
 
@@ -93,9 +140,12 @@ class Count:
                 f"a count window needs a number of rows, not {self.rows!r}", str(origin()), hint="write it like Count(100)"
             )
 
+    def planned(self, by: tuple[str, ...], aggregates: tuple[plan.Aggregate, ...], sending: Sending) -> plan.Count:
+        return plan.Count(by, self.rows, aggregates, sending.late)
+
 
 @dataclass(frozen=True)
-class Calendar:
+class Calendar(Fixed):
     """Days, weeks (from Monday) or months on the clocks of a time zone: `Calendar("day", "Europe/Berlin")`. A day in which clocks
     change has 23 or 25 hours."""
 
@@ -115,7 +165,6 @@ class Calendar:
         return plan.Calendar(self.unit, self.zone)
 
 
-Kind = Tumbling | Hopping | Sliding | Session | Count | Calendar
 _MOST_OVERLAP = 1_000
 
 

@@ -13,7 +13,7 @@ from penstock.core.schema import TIMESTAMP, Schema
 from penstock.flow.definition import Known
 from penstock.flow.place import At
 from penstock.flow.steps.aggregates import Agg, output_field, resolve_all
-from penstock.flow.steps.kinds import Count, Kind, Session, Sliding
+from penstock.flow.steps.kinds import Kind, Sending
 from penstock.flow.steps.rows import passed_on
 
 CAUSE = pa.struct([pa.field("rows", pa.list_(pa.string())), pa.field("count", pa.int64())])
@@ -40,10 +40,12 @@ class WindowDefinition:
     def resolve(self, at: At, inputs: Sequence[Known]) -> Known:
         (above,) = inputs
         self._check(at)
-        lasting = not isinstance(self.window, Count)
-        made = _Aggregates(self.aggregates, self.by, above, at, lasting=lasting, doing="group the window", on_error=self.on_error)
-        definition = self._planned(made)
-        rows = [f for f in above.schema.arrow if f.name not in made.by] if isinstance(self.window, Sliding) else []
+        made = _Aggregates(
+            self.aggregates, self.by, above, at, lasting=self.window.lasting, doing="group the window", on_error=self.on_error
+        )
+        sending = Sending(self.late, self.allowed or timedelta(), self.emit, self.early)
+        definition = self.window.planned(made.by, made.aggregates, sending)
+        rows = [f for f in above.schema.arrow if f.name not in made.by] if self.window.gives_rows else []
         fields = [*made.keys(), *rows, *_stretch(), *made.fields(), pa.field("revision", pa.int64(), nullable=False)]
         fields += [pa.field("cause", CAUSE)] if self.late == "correct" else []
         at.new_columns(
@@ -52,24 +54,11 @@ class WindowDefinition:
             hint="a window adds window_start, window_end and revision; give your column another name",
         )
         updating = self.late == "correct" or self.emit == "updates" or self.early is not None
-        single = isinstance(self.window, Sliding | Count)  # no column tells its rows apart
-        return made.known(definition, fields, updating, () if single else ("window_start", *made.by))
-
-    def _planned(self, made: "_Aggregates") -> plan.Aggregating:
-        by, aggregates, allowed = made.by, made.aggregates, self.allowed or timedelta()
-        match self.window:
-            case Sliding(size):
-                return plan.Sliding(by, size, aggregates, self.late)
-            case Count(rows):
-                return plan.Count(by, rows, aggregates, self.late)
-            case Session(gap, longest):
-                return plan.Session(by, gap, longest, aggregates, self.late, allowed, self.emit, self.early)
-            case fixed:
-                return plan.Window(by, fixed.layout, aggregates, self.late, allowed, self.emit, self.early)
+        return made.known(definition, fields, updating, ("window_start", *made.by) if self.window.keyed else ())
 
     def _check(self, at: At) -> None:
         kind = type(self.window).__name__
-        if isinstance(self.window, Sliding | Count):
+        if not self.window.keyed:
             if self.late == "correct":
                 at.refuse(f"{kind} windows cannot be corrected", hint="give the stream a longer lateness instead")
             if self.emit == "updates" or self.early is not None:

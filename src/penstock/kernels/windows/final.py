@@ -16,8 +16,8 @@ from penstock.kernels.aggregates.unanswered import parted, stepped, with_failed
 from penstock.kernels.columns import as_type, column, numbers, travelling
 from penstock.kernels.judging import Verdicts, judge_windows
 from penstock.kernels.port import Changes, Prepared, State, Stepped
-from penstock.kernels.windows.layouts import Layout
 from penstock.plan import Aggregate, Late
+from penstock.plan.layouts import Layout
 
 OPEN = "open"
 START = "__start"

@@ -1,27 +1,18 @@
 """Which kernel runs a fixed window."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import pyarrow as pa
 
 from penstock.core.time import micros
 from penstock.kernels.windows.final import WindowKernel
-from penstock.kernels.windows.layouts import Calendar, Layout, Spaced
 from penstock.kernels.windows.panes import PaneKernel
 from penstock.plan import Window
 
 
 def build(window: Window, inputs: Sequence[pa.Schema], output: pa.Schema) -> WindowKernel:
-    layout, allowed = layout_of(window.layout), micros(window.allowed)
+    layout, allowed = window.layout, micros(window.allowed)
     if layout.single and window.late != "correct" and window.emit == "final" and window.early is None:
         return WindowKernel(window.by, layout, window.aggregates, window.late, inputs[0], output)
     early = micros(window.early) if window.early is not None else None
     return PaneKernel(window.by, layout, window.aggregates, window.late, inputs[0], output, allowed, window.emit, early)
-
-
-def layout_of(given: Any) -> Layout:
-    """Spaced or calendar windows, as a plan describes them."""
-    if hasattr(given, "zone"):
-        return Calendar(given.unit, given.zone)
-    return Spaced(micros(given.size), micros(given.every), micros(given.offset))

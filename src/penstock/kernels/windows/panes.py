@@ -21,8 +21,8 @@ from penstock.kernels.judging import Verdicts
 from penstock.kernels.port import Changes, State, Stepped
 from penstock.kernels.windows import corrections
 from penstock.kernels.windows.final import OPEN, START, WindowKernel, by_start
-from penstock.kernels.windows.layouts import Layout
 from penstock.plan import Aggregate, Late
+from penstock.plan.layouts import Layout
 
 Longs = npt.NDArray[np.int64]
 Hashes = npt.NDArray[np.uint64]
