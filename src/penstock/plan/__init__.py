@@ -2,7 +2,7 @@
 
 from penstock.plan.joins import Join, Matched, Pairs, StreamJoin
 from penstock.plan.layouts import Calendar, Layout, Spaced
-from penstock.plan.node import Emit, Facts, How, Judging, Late, Meaning, Node, OnError
+from penstock.plan.node import Emit, Facts, How, Judging, Late, Meaning, Node, OnError, Sides
 from penstock.plan.origin import Origin
 from penstock.plan.outputs import Output, SinkDefinition
 from penstock.plan.rows import Asking, Database, Hidden, LateRows, Lookup, MapArrow, Select, Union, Where
@@ -46,6 +46,7 @@ __all__ = [
     "Running",
     "Select",
     "Session",
+    "Sides",
     "SinkDefinition",
     "Sliding",
     "Source",

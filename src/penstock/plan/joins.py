@@ -7,7 +7,7 @@ from typing import ClassVar, Literal, Self
 
 from penstock.core.expression import Expression
 from penstock.core.time import duration_text, micros
-from penstock.plan.node import Facts, How, Judging, Late, Meaning, Node, expression, runs_on, span
+from penstock.plan.node import Facts, How, Judging, Late, Meaning, Node, Sides, expression, runs_on, span
 
 
 class StreamJoin(Node):
@@ -45,6 +45,9 @@ class StreamJoin(Node):
 
     def closed(self, newest: Sequence[int], end: int) -> int:
         return end + max(abs(micros(self.lo)), abs(micros(self.hi)))
+
+    def sides(self) -> Sides:
+        return Sides(self.on, self.right)
 
     def keyed_by(self) -> list[tuple[str, ...]]:
         return [self.on]

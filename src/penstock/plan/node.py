@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, is_dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
 
 import pyarrow as pa
 
@@ -33,6 +33,13 @@ class Judging:
     layout: "Layout | None" = None  # of fixed windows
     corrects: bool = False  # whether it offers late="correct"
     allowed: timedelta = timedelta()  # how long after its end a window is corrected
+
+
+class Sides(NamedTuple):
+    """How the columns of a joined row are called on its sides."""
+
+    on: tuple[str, ...]  # on both
+    right: tuple[tuple[str, str], ...]  # name in the joined row -> name on the right side; all others are of the left
 
 
 class Node(ABC):
@@ -139,6 +146,10 @@ class Node(ABC):
     def aggregating(self, aggregates: "tuple[Aggregate, ...]") -> Self:
         """The same with other aggregates."""
         return self
+
+    def sides(self) -> Sides | None:
+        """Of a join: how its columns are called on both sides, for late rows are given in the columns of the joined row."""
+        return None
 
     def keyed_by(self) -> list[tuple[str, ...]]:
         """The columns by which it knows rows, its own key first."""

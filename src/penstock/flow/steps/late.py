@@ -28,16 +28,19 @@ class LateDefinition:
         (judged,) = inputs
         node = judged.judging.node
         judging = node.judging()
-        if judging and judging.late == "ignore":
+        if judging is None:
+            at.refuse(f"cannot read the late rows of {judged.label}: it calls none late", hint="take those of a window or a join")
+        if judging.late == "ignore":
             at.refuse(f"cannot read the late rows of {judged.label}: it ignores them", hint='use late="divert" there')
-        if isinstance(node, plan.StreamJoin):
-            return _of_join(at, judged, node)
+        sides = node.sides()
+        if sides:
+            return _of_join(at, judged, sides)
         above = judged.inputs[0]
         step = plan.Step(at.name, (judged.judging.name,), plan.LateRows(), above.schema, at.origin)
         return Known((step,), at.name, above.view_key, above.topic_key, (judged,))
 
 
-def _of_join(at: At, judged: Known, join: plan.StreamJoin) -> Known:
+def _of_join(at: At, judged: Known, join: plan.Sides) -> Known:
     """Both sides, each brought to the columns of the joined row, then put together."""
     left, right = judged.inputs
     from_right = dict(join.right) | {n: n for n in join.on}

@@ -93,6 +93,12 @@ class AggregateFunction(ABC):
     def result(self, of: Taken, folded: Folded) -> pa.Array:
         """The aggregate of each group, read off what was kept."""
 
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and isinstance(other, AggregateFunction) and other.options == self.options
+
+    def __hash__(self) -> int:
+        return hash((type(self), self.options))
+
     def refuse(self, given: Input, why: str, hint: str) -> NoReturn:
         raise BadFlow(f"cannot take {self.name} of {given.text!r}, which is {type_text(given.type)}: {why}", hint=hint)
 

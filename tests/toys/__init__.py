@@ -1,0 +1,1 @@
+"""Steps from outside the package: what CONTRIBUTING says is all that they touch."""
