@@ -47,8 +47,9 @@ def _target(output: plan.Output) -> str:
 
 
 def _shape(step: plan.Step) -> str:
-    if isinstance(step.node, plan.Source):
-        return f"([{_quoted(f'topic {step.node.topic}')}])"
+    topic = step.node.reads_topic()
+    if topic is not None:
+        return f"([{_quoted(f'topic {topic}')}])"
     facts = [
         text
         for label, text in step.node.facts()

@@ -124,6 +124,23 @@ class Node(ABC):
     def wants_append_times(self) -> bool:
         return False
 
+    @property
+    def keeps_append_times(self) -> bool:
+        """Each of its rows came from the log as one row, at a time that is known."""
+        return False
+
+    def with_append_times(self) -> Self:
+        """The same, giving the append times of its rows, where it reads them."""
+        return self
+
+    def reads_topic(self) -> str | None:
+        """The topic that it reads itself."""
+        return None
+
+    def key_never_null(self, above: Sequence[bool]) -> bool:
+        """Whether the columns that name its rows are never null. above: the same of its inputs; a table has none."""
+        return False
+
     def kept_by(self) -> Expression | None:
         """The condition under which a row stays; None where all do."""
         return None
@@ -154,6 +171,10 @@ class Node(ABC):
     def keyed_by(self) -> list[tuple[str, ...]]:
         """The columns by which it knows rows, its own key first."""
         return []
+
+    def own_key(self) -> tuple[str, ...]:
+        """The columns by which it brings rows together."""
+        return next(iter(self.keyed_by()), ())
 
     def closed(self, newest: Sequence[int], end: int) -> int | None:
         """The least F behind which no row that came in can be met, or looked back upon, by one still to come; None where nothing

@@ -48,6 +48,13 @@ class Where(Conditional):
     def computed(self) -> Sequence[tuple[str, Expression]]:
         return [("", self.condition)]
 
+    @property
+    def keeps_append_times(self) -> bool:
+        return True
+
+    def key_never_null(self, above: Sequence[bool]) -> bool:
+        return bool(above) and all(above)
+
     def meaning(self) -> Meaning:
         return {"is": "where/1", "condition": expression(self.condition)}
 
@@ -96,6 +103,13 @@ class Select(Node):
     def computed(self) -> Sequence[tuple[str, Expression]]:
         return [(name, e) for name, e in self.columns if not isinstance(e.tree, Column)]
 
+    @property
+    def keeps_append_times(self) -> bool:
+        return True
+
+    def key_never_null(self, above: Sequence[bool]) -> bool:
+        return bool(above) and all(above)
+
     def meaning(self) -> Meaning:
         return {"is": "select/1", "columns": [[name, expression(e)] for name, e in self.columns]}
 
@@ -126,6 +140,10 @@ class MapArrow(Node):
     @property
     def needs_position(self) -> bool:
         return True  # its dead letters say where rows come from
+
+    @property
+    def keeps_append_times(self) -> bool:
+        return True
 
     def meaning(self) -> Meaning:
         return {"is": "map/1"}  # a mended function is the same step
@@ -180,6 +198,10 @@ class Lookup(Node):
     def staged(self) -> bool:
         return True
 
+    @property
+    def keeps_append_times(self) -> bool:
+        return True
+
     def meaning(self) -> Meaning:
         return {"is": "lookup/1", "on": list(self.on), "how": self.how, "answers": self.answers.ddl()}
 
@@ -194,6 +216,10 @@ class Union(Node):
 
     @property
     def keeps_rows(self) -> bool:
+        return True
+
+    @property
+    def keeps_append_times(self) -> bool:
         return True
 
     def meaning(self) -> Meaning:

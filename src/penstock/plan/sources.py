@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from penstock.core.time import duration_text
 from penstock.plan.node import Facts, Meaning, Node, plain, span
@@ -128,6 +128,16 @@ class Source(Node):
 
     def keyed_by(self) -> list[tuple[str, ...]]:
         return [self.clock.by] if self.clock else []
+
+    @property
+    def keeps_append_times(self) -> bool:
+        return True
+
+    def with_append_times(self) -> Self:
+        return replace(self, appended=True)
+
+    def reads_topic(self) -> str:
+        return self.topic
 
     def meaning(self) -> Meaning:
         return {

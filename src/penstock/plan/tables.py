@@ -34,6 +34,14 @@ class Latest(Node):
     def over_ordered(self) -> "Latest":
         return replace(self, by_position=True)
 
+    @property
+    def keeps_append_times(self) -> bool:
+        return True
+
+    def key_never_null(self, above: Sequence[bool]) -> bool:
+        """What has null in its key is a dead letter, or an error, where a table is read; `latest` of a stream takes it."""
+        return not above
+
     def meaning(self) -> Meaning:
         return {"is": "latest/1", "by": list(self.by), "order": self.order, "by_position": self.by_position}
 
@@ -98,6 +106,10 @@ class Enrich(Node):
         if self.as_of == "event" and self.history is not None and table > NEVER:
             old = table + micros(self.history)
         return max(held, old) if max(held, old) > NEVER else None
+
+    @property
+    def keeps_append_times(self) -> bool:
+        return True
 
     def meaning(self) -> Meaning:
         return {
@@ -182,6 +194,9 @@ class Grouping(Aggregating):
 
     def keyed_by(self) -> list[tuple[str, ...]]:
         return [names for names in (self.by, self.key) if names]
+
+    def own_key(self) -> tuple[str, ...]:
+        return self.by
 
     def meaning(self) -> Meaning:
         return {"is": "grouping/1", **self.made(), "key": list(self.key)}

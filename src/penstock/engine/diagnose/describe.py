@@ -41,7 +41,10 @@ def holders(checked: plan.Plan) -> dict[str, dict[str, Any]]:
 def encode(value: Any) -> Any:
     """A definition as JSON can hold it."""
     if is_dataclass(value) and not isinstance(value, type):
-        return {"is": type(value).__name__, **{f.name: encode(getattr(value, f.name)) for f in fields(value)}}
+        given = {f.name: getattr(value, f.name) for f in fields(value)}
+        if given.get("implementation", value) is None:
+            del given["implementation"]  # an aggregate of Penstock's own is found by name
+        return {"is": type(value).__name__, **{name: encode(v) for name, v in given.items()}}
     if isinstance(value, timedelta):
         return {"is": "span", "us": micros(value)}
     if isinstance(value, pa.DataType):

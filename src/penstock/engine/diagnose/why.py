@@ -118,8 +118,8 @@ class Followed:
         return encode_json(rows.select([n for n in names if n in rows.column_names]))[0].decode()
 
     def _keyed(self, step: Step, reader: Reader, rows: pa.Table, of: Moved, spec: SourceSpec) -> Iterator[Event]:
-        on: Sequence[str] = getattr(step.node, "by", getattr(step.node, "on", ()))
-        key = f" under {self._values(rows, on)}" if on else ""
+        own = step.node.own_key()
+        key = f" under {self._values(rows, own)}" if own else ""
         if not step.node.judging():
             yield self._unjudged(step, key, rows, of, spec)
             return

@@ -108,16 +108,12 @@ def carry_append_times(steps: Sequence[plan.Step]) -> tuple[plan.Step, ...]:
     for step in reversed(steps):
         if step.name in wanted or step.node.wants_append_times:
             wanted |= set(step.inputs)
-    return tuple(
-        replace(s, node=replace(s.node, appended=True)) if s.name in wanted and isinstance(s.node, plan.Source) else s
-        for s in steps
-    )
+    return tuple(replace(s, node=s.node.with_append_times()) if s.name in wanted else s for s in steps)
 
 
 def _straight(known: Known) -> bool:
     """Rows as they came from a topic; nothing but steps that look at one row each lies between."""
-    made = plan.Source | plan.Where | plan.Select | plan.MapArrow | plan.Lookup | plan.Union | plan.Latest | plan.Enrich
-    return isinstance(known.step.node, made) and all(_straight(above) for above in known.inputs)
+    return known.step.node.keeps_append_times and all(_straight(above) for above in known.inputs)
 
 
 def _versions(table: Known, at: At, doing: str) -> Known:

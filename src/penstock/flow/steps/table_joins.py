@@ -48,7 +48,4 @@ def output_key(on: Sequence[str], how: str, left: Sequence[str], right: Sequence
 
 
 def _never_null(known: Known) -> bool:
-    """A table of a topic or a file: what has null in its key is a dead letter there, or an error."""
-    if known.inputs:
-        return isinstance(known.step.node, plan.Where | plan.Select) and all(_never_null(above) for above in known.inputs)
-    return isinstance(known.step.node, plan.Latest)
+    return known.step.node.key_never_null([_never_null(above) for above in known.inputs])
