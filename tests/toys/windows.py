@@ -1,11 +1,16 @@
-"""Kinds of windows from outside: what there is to say of one that lies fixed in time is where its windows lie."""
+"""Kinds of windows from outside: two that lie fixed in time say where they lie, one has a node and a kernel of its own."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
+import pyarrow as pa
 
-from penstock.flow.steps.kinds import Fixed
-from penstock.plan import Facts, Layout, Meaning
+from penstock.flow.steps.kinds import Fixed, Kind, Sending
+from penstock.kernels import registry
+from penstock.kernels.windows.counts import CountKernel
+from penstock.plan import Aggregate, Aggregating, Facts, Judging, Late, Layout, Meaning
 from penstock.plan.layouts import Longs, Mask
 
 HOUR = 3_600_000_000
@@ -84,3 +89,42 @@ class Shifts(Fixed, Layout):
 
     def ends(self, starts: Longs) -> Longs:
         return starts + HOUR + self._over
+
+
+@dataclass(frozen=True)
+class InPairs(Kind):
+    """The first and second row of a key, the third and fourth, and so on, by time."""
+
+    keyed: ClassVar[bool] = False
+
+    def planned(self, by: tuple[str, ...], aggregates: tuple[Aggregate, ...], sending: Sending) -> Aggregating:
+        return PairedRows(by, aggregates, sending.late)
+
+
+@dataclass(frozen=True)
+class PairedRows(Aggregating):
+    family: ClassVar[str] = "toy-pairs"
+
+    by: tuple[str, ...]
+    aggregates: tuple[Aggregate, ...]
+    late: Late
+
+    @property
+    def kind(self) -> str:
+        return "pairs of rows"
+
+    def judging(self) -> Judging:
+        return Judging(self.late)
+
+    def closed(self, newest: Sequence[int], end: int) -> int:
+        return end
+
+    def meaning(self) -> Meaning:
+        return {"is": "toy-pairs/1", **self.made(), "late": self.late}
+
+
+def _paired(node: PairedRows, inputs: Sequence[pa.Schema], output: pa.Schema) -> CountKernel:
+    return CountKernel(node.by, 2, node.aggregates, node.late, inputs[0], output)
+
+
+registry.register("toy-pairs", _paired)

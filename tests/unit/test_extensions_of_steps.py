@@ -20,7 +20,7 @@ from penstock.plan.meaning import fingerprint
 from penstock.testing.driver import FlowTest
 from toys.aggregates import Frequent, Product
 from toys.joins import NearestDefinition
-from toys.windows import BusinessDays, Shifts
+from toys.windows import BusinessDays, InPairs, Shifts
 
 Start = Callable[..., FlowTest]
 Row = dict[str, Any]
@@ -217,6 +217,21 @@ def test_a_kind_of_window_from_outside_is_printed_identified_and_pruned(flow_tes
     assert fingerprint(one.plan) != fingerprint(other.plan)
     assert set(one.plan.step("orders").schema.names) == {"user", "at"}
     assert copied(one.plan) == one.plan
+
+
+@CUTS
+def test_a_kind_of_window_may_bring_a_node_and_a_kernel_of_its_own(cut: int, flow_test: Start) -> None:
+    rows = made(8, 41, 1)
+    t = flow_test(flow_of(lambda orders: orders.window(InPairs(), by="user", name="told").agg(p=BOTH["p"])))
+    found = sorted((row["user"], row["p"]) for row in ran(t, rows, cut))
+    expected = []
+    for user in ("ann", "bob"):
+        mine = sorted((row for row in rows if row["user"] == user), key=lambda row: row["at"])
+        expected += [(user, product(pair)) for pair in zip(mine[::2], mine[1::2], strict=False)]
+    assert found == sorted(expected)
+    assert "told  (pairs of rows," in as_text(t.plan)
+    with pytest.raises(BadFlow, match="InPairs windows cannot be corrected"):
+        flow_of(lambda orders: orders.window(InPairs(), late="correct", allowed="1 hour").agg(n=agg.count())).test()
 
 
 # a join

@@ -79,7 +79,7 @@ class Stream:
         name: str | None = None,
     ) -> "Windowed":
         """Rows of one key in one stretch of time: `orders.window(Tumbling("1 minute"), by="user_id").agg(n=agg.count())`.
-        Kinds: Tumbling, Hopping, Sliding, Session, Count, Calendar.
+        Kinds: Tumbling, Hopping, Sliding, Session, Count, Calendar, or one of your own (see CONTRIBUTING).
 
         Rows that come after their window is complete: `late="divert"` keeps them as `.late`, `"ignore"` only counts them,
         `"correct"` takes them in, up to `allowed` after the window's end, and sends the result again with a higher `revision`.
