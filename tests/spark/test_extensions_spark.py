@@ -1,11 +1,19 @@
 """Aggregates, windows and joins from outside the package go to Spark's tasks, pickled, and tell there what they tell in a test."""
 
+from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import cloudpickle
+import pytest
+
+import toys.aggregates
+import toys.joins
+import toys.windows
 from faults.engine_shop import view
 from penstock import Flow, Producer, Schema, TopicSpec, agg
+from penstock.engine.execute.job import travels_whole
 from toys.aggregates import Frequent, Product
 from toys.joins import NearestDefinition
 from toys.windows import Shifts
@@ -17,7 +25,18 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def toys() -> Flow:
+@pytest.fixture(autouse=True)
+def sent_along() -> Iterator[None]:
+    """As what a flow's own file defines: tasks cannot import it."""
+    modules = (toys.aggregates, toys.joins, toys.windows)
+    for module in modules:
+        travels_whole(module)
+    yield
+    for module in modules:
+        cloudpickle.unregister_pickle_by_value(module)
+
+
+def flow_of_toys() -> Flow:
     flow = Flow("toys")
     orders, clicks = (flow.stream(topic, COLUMNS, time="at", lateness="1 minute") for topic in ("orders", "clicks"))
     both = {"p": agg.of(Product(), "factor"), "f": agg.of(Frequent(2), "kind")}
@@ -33,8 +52,8 @@ def test_steps_from_outside_tell_in_tasks_what_they_tell_in_a_test(tmp_path: Pat
         with Producer(runtime.log.create(TopicSpec(topic, 1, Schema.of(COLUMNS), "at"))) as producer:
             for row in rows:
                 producer.send(row)
-    runtime.drain(toys(), 50)
-    with toys().test() as t:
+    runtime.drain(flow_of_toys(), 50)
+    with flow_of_toys().test() as t:
         for topic, rows in given.items():
             t.send(topic, *rows)
         t.end()
