@@ -195,7 +195,9 @@ def shifts(at: datetime) -> Iterator[datetime]:
 
 @CUTS
 @pytest.mark.parametrize("how", [{}, {"emit": "updates"}, {"late": "correct", "allowed": "1 hour"}], ids=str)
-@pytest.mark.parametrize(("window", "windows", "hours"), [(BusinessDays(), workday, 24 * 9), (Shifts(90), shifts, 5)], ids=str)
+@pytest.mark.parametrize(
+    ("window", "windows", "hours"), [(BusinessDays(), workday, 24 * 9), (Shifts(90), shifts, 5)], ids=["business days", "shifts"]
+)
 def test_windows_from_outside_hold_the_rows_that_lie_in_them(
     window: Any, windows: Any, hours: float, how: dict[str, Any], cut: int, flow_test: Start
 ) -> None:
