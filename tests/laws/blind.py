@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.core.time import NEVER, Clock
+from penstock.log.intake.checked import CheckedRows
 from penstock.log.memory import MemoryLog, MemoryTopic
 from penstock.log.port import APPENDED, OFFSET, Appended, Chunk, End, Frame, Part, Sender, TopicSpec
 
@@ -44,7 +45,9 @@ class BlindTopic:
     def id(self) -> str:
         return self._inner.id
 
-    def append(self, partition: int, rows: pa.RecordBatch | None, *, mark: int = NEVER, sender: Sender | None = None) -> Appended:
+    def append(
+        self, partition: int, rows: pa.RecordBatch | CheckedRows | None, *, mark: int = NEVER, sender: Sender | None = None
+    ) -> Appended:
         with self._guard:
             answer = self._inner.append(partition, rows, mark=mark, sender=sender)
             if not answer.duplicate:

@@ -4,8 +4,8 @@ from dataclasses import fields
 from typing import Protocol, runtime_checkable
 
 from penstock.errors import BadInput
-from penstock.log.intake.stored_rows import check_spec
 from penstock.log.port import Topic, TopicSpec
+from penstock.log.settings import check_spec
 
 ALTERABLE = ("partitions", "max_record", "retain", "retain_bytes", "hold", "compact", "tombstones")
 _REASONS = {

@@ -19,11 +19,12 @@ from penstock.log.file.frame import Layout
 from penstock.log.file.manifest import Lost
 from penstock.log.groups.memory import MemoryGroups
 from penstock.log.holding import Held, Holds, nobody
-from penstock.log.intake.stored_rows import RowCheck, check_sizes, check_something, check_spec
+from penstock.log.intake.checked import CheckedRows, RowCheck
 from penstock.log.memory_cleaning import Kept, OldEnd
 from penstock.log.port import Appended, Chunk, End, Frame, Sender, TopicSpec
 from penstock.log.producers import Producers, check_sender
-from penstock.log.stamp import Tail, stamped
+from penstock.log.settings import check_spec
+from penstock.log.stamp import Tail, check_something, stamped
 
 
 class _Partition:
@@ -47,7 +48,7 @@ class MemoryTopic:
     headers = True
 
     def __init__(self, spec: TopicSpec, clock: Clock) -> None:
-        self._spec, self._clock = spec, clock
+        self._spec, self._clock, self._check = spec, clock, RowCheck(spec)
         self._id = secrets.token_hex(16)
         self._schemas = [spec.schema]
         self._partitions = [_Partition() for _ in range(spec.partitions)]
@@ -62,15 +63,15 @@ class MemoryTopic:
     def id(self) -> str:
         return self._id
 
-    def append(self, partition: int, rows: pa.RecordBatch | None, *, mark: int = NEVER, sender: Sender | None = None) -> Appended:
+    def append(
+        self, partition: int, rows: pa.RecordBatch | CheckedRows | None, *, mark: int = NEVER, sender: Sender | None = None
+    ) -> Appended:
         check_something(rows, mark)
         check_sender(sender)
         with self._guard:
             at = self._partition(partition)
-            checked = None if rows is None else RowCheck(self._spec).checked(rows)
-            if checked and checked.batch.nbytes > self._spec.max_record:
-                check_sizes(self._spec, checked.batch)
-            if checked and not checked.batch.num_rows and mark == NEVER and sender is None:
+            checked = None if rows is None else self._check.checked(rows)
+            if checked and not checked.num_rows and mark == NEVER and sender is None:
                 return Appended(at.tail.next, 0, duplicate=False)
             answer = at.producers.answer(sender, at.find) if sender else None
             if answer:
@@ -125,13 +126,16 @@ class MemoryTopic:
         """Adds a version of the schema."""
         with self._guard:
             self._schemas.append(schema)
-            self._spec = replace(self._spec, schema=schema)
+            self._take(replace(self._spec, schema=schema))
 
     def alter(self, spec: TopicSpec) -> None:
         with self._guard:
             if differs(self._spec, spec):
                 self._partitions += [_Partition() for _ in range(spec.partitions - self._spec.partitions)]
-                self._spec = spec
+                self._take(spec)
+
+    def _take(self, spec: TopicSpec) -> None:
+        self._spec, self._check = spec, RowCheck(spec)
 
     def clean(self, held: Sequence[Held] = ()) -> list[Cleaned]:
         """The reference of cleaning: frame by frame, with a dict; every frame but the last of a partition counts as closed."""

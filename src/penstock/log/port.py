@@ -14,6 +14,7 @@ from penstock.core.time import NEVER
 
 if TYPE_CHECKING:
     from penstock.log.groups.port import Groups
+    from penstock.log.intake.checked import CheckedRows
 
 Durability = Literal["fsync", "os", "memory"]
 
@@ -155,10 +156,13 @@ class Topic(Protocol):
         times are NEVER, and what `read` gives tells them: a chunk ends where a mark stands, and knows the marks read before it."""
         ...
 
-    def append(self, partition: int, rows: pa.RecordBatch | None, *, mark: int = NEVER, sender: Sender | None = None) -> Appended:
+    def append(
+        self, partition: int, rows: "pa.RecordBatch | CheckedRows | None", *, mark: int = NEVER, sender: Sender | None = None
+    ) -> Appended:
         """Adds one frame of rows and, behind them, a mark: all or nothing. Returns once it is as durable as the topic says.
 
-        Rows have the physical columns named above. None (with a mark): a mark alone. A sender's sequence that is there
+        Rows have the physical columns named above, and are checked; those that `Intake` checked are taken as they are
+        (`RowCheck.checked` tells them apart). None (with a mark): a mark alone. A sender's sequence that is there
         already returns the first offset and adds nothing; a gap raises SequenceGap, an old epoch Fenced."""
         ...
 
@@ -198,7 +202,7 @@ class Part(NamedTuple):
     """What goes to one partition: rows, a mark behind them, or both."""
 
     partition: int
-    rows: pa.RecordBatch | None
+    rows: "pa.RecordBatch | CheckedRows | None"
     mark: int = NEVER
 
 

@@ -17,13 +17,13 @@ from types import TracebackType
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from penstock.core.position import Position
 from penstock.core.time import FIRST, FOREVER, LAST, NEVER, duration, instant, micros, moment
 from penstock.errors import BadInput, BadRow, BadTime
 from penstock.log.backpressure import Behind, Gate
 from penstock.log.intake.attributes import Given, Places
+from penstock.log.intake.checked import CheckedRows
 from penstock.log.intake.codec import Rejected
 from penstock.log.intake.deletes import fields_of
 from penstock.log.intake.rows_in import Intake, Prepared, arrow_table
@@ -69,7 +69,7 @@ class _Buffered:
 @dataclass
 class _Frame:
     partition: int
-    rows: pa.RecordBatch | None
+    rows: CheckedRows | None
     mark: int = NEVER
     places: Places | None = None  # where its rows stood among those given
     done: Callable[[Places, int, int], None] | None = None  # told places, partition and first offset
@@ -327,7 +327,7 @@ def _bytes(value: str | bytes) -> bytes:
     return value.encode() if isinstance(value, str) else bytes(value)
 
 
-def _cut(rows: pa.RecordBatch) -> Iterable[tuple[int, pa.RecordBatch]]:
+def _cut(rows: CheckedRows) -> Iterable[tuple[int, CheckedRows]]:
     if rows.nbytes <= FRAME_BYTES or rows.num_rows == 1:
         return [(0, rows)]
     half = rows.num_rows // 2

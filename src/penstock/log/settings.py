@@ -1,4 +1,4 @@
-"""A topic's settings as they are stored: one JSON file when it is made, one more for every column added later."""
+"""A topic's settings: what they may be; and as stored, one JSON file when it is made, one more for every column added later."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -6,12 +6,29 @@ from typing import Any
 
 import orjson
 
-from penstock.core.schema import Schema
+from penstock.core.schema import TIMESTAMP, Schema
 from penstock.core.time import micros
-from penstock.errors import Damaged, PenstockError
+from penstock.errors import BadInput, BadSchema, Damaged, PenstockError
 from penstock.log.port import TopicSpec
 
 FORMAT = 1
+
+
+def check_spec(spec: TopicSpec) -> None:
+    """Refuses settings that no topic can have."""
+    if not 1 <= spec.partitions <= 10_000:
+        raise BadInput(f"topic {spec.name} cannot have {spec.partitions} partitions", hint="choose 1 to 10000")
+    if spec.durability not in ("fsync", "os", "memory"):
+        raise BadInput(f"topic {spec.name} cannot have the durability {spec.durability!r}", hint="choose fsync, os or memory")
+    if spec.max_record < 1 or micros(spec.future) < 0:
+        raise BadInput(f"topic {spec.name} needs a positive record limit and a future that is not negative")
+    if min(map(micros, (spec.retain or spec.hold, spec.hold, spec.tombstones))) < 0 or (spec.retain_bytes or 1) < 1:
+        raise BadInput(f"topic {spec.name} cannot be retained for less than nothing", hint="durations and bytes are positive")
+    if spec.schema and spec.time:
+        if spec.time not in spec.schema:
+            raise BadSchema(f"topic {spec.name} has no column {spec.time!r} to take the time from", spec.schema.ddl())
+        if spec.schema.type(spec.time) != TIMESTAMP:
+            raise BadSchema(f"the time column {spec.time!r} of topic {spec.name} must be a timestamp", spec.schema.ddl())
 
 
 def encode_settings(spec: TopicSpec, id: str) -> bytes:

@@ -2,8 +2,11 @@
 
 from dataclasses import dataclass
 
-from penstock.core.time import NEVER
-from penstock.log.intake.stored_rows import Rows, check_mark, plausible_time
+import pyarrow as pa
+
+from penstock.core.time import FOREVER, NEVER, duration_text, micros, text
+from penstock.errors import BadInput, BadTime
+from penstock.log.intake.checked import CheckedRows
 from penstock.log.port import End, Frame, Sender, TopicSpec
 
 
@@ -25,7 +28,7 @@ class Tail:
         return End(first, self.next, self.appended, self.time, self.mark)
 
 
-def stamped(spec: TopicSpec, tail: Tail, rows: Rows | None, mark: int, sender: Sender | None, now: int) -> Frame:
+def stamped(spec: TopicSpec, tail: Tail, rows: CheckedRows | None, mark: int, sender: Sender | None, now: int) -> Frame:
     """The header of the next frame. Append times never go back; a mark that is too far ahead is refused."""
     appended = max(now, tail.appended)
     check_mark(spec, mark, appended)
@@ -34,7 +37,34 @@ def stamped(spec: TopicSpec, tail: Tail, rows: Rows | None, mark: int, sender: S
         count = rows.batch.num_rows
         least, greatest, plausible = appended, appended, appended
         if rows.times is not None:
-            least, greatest, plausible = rows.least, rows.greatest, plausible_time(spec, rows, appended)
+            least, greatest, plausible = rows.least, rows.greatest, _plausible_time(spec, rows, appended)
         if rows.untimed:
             least, greatest, plausible = min(least, appended), max(greatest, appended), max(plausible, appended)
     return Frame(tail.next, count, appended, least, greatest, plausible, mark, tail.time, tail.mark, sender)
+
+
+def _plausible_time(spec: TopicSpec, rows: CheckedRows, appended: int) -> int:
+    """The greatest event time of its own that is not more than `future` beyond the append time."""
+    limit = appended + micros(spec.future)
+    if spec.writer or rows.times is None or rows.greatest <= limit:
+        return rows.greatest
+    below = rows.times[rows.times <= limit]
+    return int(below.max()) if len(below) else NEVER
+
+
+def check_mark(spec: TopicSpec, mark: int, appended: int) -> None:
+    """Refuses a mark that says more than its producer can know."""
+    if not NEVER <= mark <= FOREVER:
+        raise BadTime(f"{mark} is no time for a mark")
+    if mark == FOREVER or spec.writer or mark <= appended + micros(spec.future):
+        return
+    raise BadTime(
+        f"the mark {text(mark)} lies more than {duration_text(spec.future)} beyond the present",
+        f"topic {spec.name}, now {text(appended)}",
+        hint="marks promise that no earlier row will come; the end of input is `end`",
+    )
+
+
+def check_something(rows: pa.RecordBatch | CheckedRows | None, mark: int) -> None:
+    if rows is None and mark == NEVER:
+        raise BadInput("there is nothing to append: neither rows nor a mark")

@@ -14,6 +14,7 @@ from penstock.core.schema import Schema
 from penstock.core.time import FOREVER, NEVER, FixedClock, micros
 from penstock.errors import BadInput, BadRow, BadSchema, BadTime, Fenced, StorageError
 from penstock.log.consumer import records
+from penstock.log.intake.checked import CheckedRows
 from penstock.log.memory import MemoryLog
 from penstock.log.port import Appended, Sender, Topic, TopicSpec
 from penstock.log.producer import Producer
@@ -41,7 +42,9 @@ class Flaky:
     def __init__(self, inner: Topic, failures: Iterator[str]) -> None:
         self.inner, self.failures, self.spec, self.frames = inner, failures, inner.spec, inner.frames
 
-    def append(self, partition: int, rows: pa.RecordBatch | None, *, mark: int = NEVER, sender: Sender | None = None) -> Appended:
+    def append(
+        self, partition: int, rows: pa.RecordBatch | CheckedRows | None, *, mark: int = NEVER, sender: Sender | None = None
+    ) -> Appended:
         what = next(self.failures, "")
         if what == "before":
             raise StorageError("no answer")

@@ -32,7 +32,7 @@ def stage(storage: Storage, directory: str, topic: Topic, batches: Iterable[pa.R
             if prepared.rejected:
                 raise _refused(topic.spec, len(prepared.rejected), prepared.rejected[0].reason)
             for number, rows, _ in prepared.by_partition():
-                stage_of.write(number, rows)
+                stage_of.write(number, rows.batch)
         return stage_of.finished()
     finally:
         stage_of.close()

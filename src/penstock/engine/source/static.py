@@ -16,6 +16,7 @@ from penstock.core.schema import Schema
 from penstock.core.time import FIRST, NEVER
 from penstock.engine.source.static_files import Numbered, read_file, refuse_keys, rows_given
 from penstock.errors import BadInput, NotFound, StorageError
+from penstock.log.intake.checked import CheckedRows
 from penstock.log.port import Appended, Chunk, End, Frame, Sender, TopicSpec
 from penstock.plan import Static
 
@@ -41,7 +42,9 @@ class StaticTopic:
     def id(self) -> str:
         return f"static-{self._content().digest}"
 
-    def append(self, partition: int, rows: pa.RecordBatch | None, *, mark: int = NEVER, sender: Sender | None = None) -> Appended:
+    def append(
+        self, partition: int, rows: pa.RecordBatch | CheckedRows | None, *, mark: int = NEVER, sender: Sender | None = None
+    ) -> Appended:
         raise BadInput(f"static table {self.spec.name} takes no rows: it never changes")
 
     def frames(self, partition: int, start: int = 0, stop: int | None = None) -> Sequence[Frame]:

@@ -15,9 +15,8 @@ from penstock.log.file.place import named
 from penstock.log.file.store import SETTINGS, TOPICS, TopicStore, directory_of, settings_of
 from penstock.log.file.topic import FileTopic, opened
 from penstock.log.holding import Holds, nobody
-from penstock.log.intake.stored_rows import check_spec
 from penstock.log.port import TopicSpec
-from penstock.log.settings import decode_settings, encode_settings
+from penstock.log.settings import check_spec, decode_settings, encode_settings
 from penstock.storage.local import LocalStorage
 from penstock.storage.port import Storage
 

@@ -25,9 +25,10 @@ from penstock.log.file.store import TopicStore
 from penstock.log.file.trimming import behind
 from penstock.log.file.writer import PartitionWriter, Request
 from penstock.log.holding import Held
-from penstock.log.intake.stored_rows import RowCheck, Rows, check_sizes, check_something
+from penstock.log.intake.checked import CheckedRows, RowCheck
 from penstock.log.port import Appended, Chunk, End, Frame, Sender, TopicSpec
 from penstock.log.producers import check_sender
+from penstock.log.stamp import check_something
 from penstock.storage.local import LocalStorage
 
 _MOST_OPEN = 256  # topics kept open by a process
@@ -90,20 +91,19 @@ class FileTopic:
     def id(self) -> str:
         return self._store.id
 
-    def append(self, partition: int, rows: pa.RecordBatch | None, *, mark: int = NEVER, sender: Sender | None = None) -> Appended:
+    def append(
+        self, partition: int, rows: pa.RecordBatch | CheckedRows | None, *, mark: int = NEVER, sender: Sender | None = None
+    ) -> Appended:
         writer = self._writer(partition)
         check_something(rows, mark)
         check_sender(sender)
         known, checked = (self._known, None) if rows is None else self._checked(rows)
-        if checked and not checked.batch.num_rows:
+        if checked and not checked.num_rows:
             if mark == NEVER and sender is None:
                 return Appended(self._reader(partition).end().next, 0, duplicate=False)
             checked = None
         layout = Layout(len(known.schemas) - 1, checked.system if checked else 0)
         body = encode_body(checked.batch if checked else None, layout)
-        if checked and len(body.data) > self._spec.max_record:
-            self._notice()  # the limit may be another by now
-            check_sizes(self._spec, checked.batch)
         return writer.append(Request(known.spec, checked, body, mark, sender))
 
     def frames(self, partition: int, start: int = 0, stop: int | None = None) -> Sequence[Frame]:
@@ -184,8 +184,10 @@ class FileTopic:
     def _spec(self) -> TopicSpec:
         return self._known.spec
 
-    def _checked(self, rows: pa.RecordBatch) -> tuple[_Settings, Rows]:
+    def _checked(self, rows: pa.RecordBatch | CheckedRows) -> tuple[_Settings, CheckedRows]:
         """The rows as they will be stored, and the settings under which they are."""
+        if isinstance(rows, pa.RecordBatch) and rows.nbytes > self._spec.max_record:
+            self._notice()  # the limit may be another by now
         known = self._known
         try:
             return known, known.check.checked(rows)

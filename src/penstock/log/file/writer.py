@@ -9,7 +9,7 @@ from penstock.errors import PenstockError, StorageError
 from penstock.log.file.current import Current, SegmentKeeper
 from penstock.log.file.frame import SEGMENT_HEADER, Body, encode_frame
 from penstock.log.file.place import Place
-from penstock.log.intake.stored_rows import Rows
+from penstock.log.intake.checked import CheckedRows
 from penstock.log.port import Appended, Frame, Sender, TopicSpec
 from penstock.log.stamp import Tail, stamped
 from penstock.storage.together import Together
@@ -20,7 +20,7 @@ class Request:
     """One append on its way; `result` or `error` is set when it is decided."""
 
     spec: TopicSpec
-    rows: Rows | None
+    rows: CheckedRows | None
     body: Body
     mark: int
     sender: Sender | None

@@ -45,7 +45,7 @@ class Fields:
 
     def said(self, entries: Sequence[Any] | None) -> list[Any] | None:
         """What the producer said for these rows; None if it said nothing at all."""
-        if entries is None or all(entry is None for entry in entries):
+        if entries is None or entries.count(None) == len(entries):
             return None
         return [entries[i] for i in self.kept]
 
@@ -112,6 +112,8 @@ def _refuse_nulls(times: pa.Array, name: str, fields: Fields) -> None:
 def partitions_of(fields: Fields, rule: Rule | None, keys: pa.Array | None) -> Places:
     """The partition of each row; rows that no partition fits are refused."""
     count, said = fields.spec.partitions, fields.said(fields.given.partitions)
+    if said is None and rule is None:  # always one of the topic's
+        return np.zeros(len(fields.kept), np.int64) if keys is None else partitions_by_key(keys, count)
     if said is not None and None not in said:
         numbers: Numbers = np.array(said, np.int64)
     elif rule:

@@ -9,14 +9,17 @@ import pyarrow as pa
 
 from penstock.core.change import Op
 from penstock.errors import BadInput, BadSchema
-from penstock.log.intake.attributes import Fields, Given, Places, headers_of, keys_of, partitions_of, times_of
+from penstock.log.intake.attributes import HEADERS_TYPE, Fields, Given, Places, headers_of, keys_of, partitions_of, times_of
+from penstock.log.intake.checked import CheckedRows, RowCheck
 from penstock.log.intake.codec import Decoded, Rejected, decode_json, decode_rows, make_decimals_exact, parse_objects
 from penstock.log.intake.columns import Reasons
 from penstock.log.intake.deletes import Gone, key_of, marked, named
 from penstock.log.intake.partitioning import Rule
-from penstock.log.intake.sizes import row_sizes
+from penstock.log.intake.sizes import check_sizes, row_sizes
 from penstock.log.intake.text import flat, json_row
 from penstock.log.port import EVENT_TIME, HEADERS, KEY, OPS, VALUE, TopicSpec
+
+Columns = dict[str, pa.Array]
 
 _NOTHING_GIVEN = Given()
 _NOTHING_GONE: Gone = {}
@@ -24,9 +27,9 @@ _NOTHING_GONE: Gone = {}
 
 @dataclass(frozen=True)
 class Prepared:
-    """Rows as the log stores them, the partition of each, where each stood among those given, and the rows refused."""
+    """Rows as the log stores them, checked, the partition of each, where each stood among those given, and the rows refused."""
 
-    rows: pa.RecordBatch
+    rows: CheckedRows
     partitions: Places
     kept: Places
     rejected: list[Rejected]
@@ -38,23 +41,22 @@ class Prepared:
         count = int(np.searchsorted(self.kept, self.rejected[0].index))
         return Prepared(self.rows.slice(0, count), self.partitions[:count], self.kept[:count], self.rejected[:1])
 
-    def by_partition(self) -> Iterator[tuple[int, pa.RecordBatch, Places]]:
+    def by_partition(self) -> Iterator[tuple[int, CheckedRows, Places]]:
         """Each partition that has rows: its number, its rows in the order given, and where they stood."""
-        numbers = np.unique(self.partitions).tolist()
-        for number in numbers:
-            if len(numbers) == 1:
-                yield number, self.rows, self.kept
-            else:
-                places = np.flatnonzero(self.partitions == number)
-                yield number, self.rows.take(pa.array(places)), self.kept[places]
+        if len(self.partitions) and (self.partitions == self.partitions[0]).all():
+            yield int(self.partitions[0]), self.rows, self.kept
+            return
+        for number in np.unique(self.partitions).tolist():
+            places = np.flatnonzero(self.partitions == number)
+            yield number, self.rows.take(places), self.kept[places]
 
 
 class Intake:
-    """What a topic does with the rows it is given. The values of a raw topic must be JSON objects if `objects` says so, or if
-    the topic takes key, time or partition from their fields."""
+    """What a topic does with the rows it is given: each is checked here once, and refused by itself with the reason. The values of
+    a raw topic must be JSON objects if `objects` says so, or if the topic takes key, time or partition from their fields."""
 
     def __init__(self, spec: TopicSpec, *, objects: bool = False) -> None:
-        self._spec = spec
+        self._spec, self._check = spec, RowCheck(spec)
         self._rule = Rule.of(spec.partition_by) if spec.partition_by else None
         self._keys = key_columns(spec)
         self._objects = objects or bool(spec.key or spec.time or spec.partition_by)
@@ -65,7 +67,7 @@ class Intake:
     def lines(self, values: Sequence[bytes], given: Given = _NOTHING_GIVEN, *, deletes: bool = False) -> Prepared:
         """Texts, one a row: JSON objects for a typed topic, stored as they are in a raw one. Lines that say so are deletes;
         `deletes`: all of them are, and hold keys."""
-        refused = _too_long(values, self._spec.max_record)
+        refused = _too_long(values, self._spec.max_record) if deletes or self._reads or self._objects else {}
         gone = named(values, self._spec, refused) if deletes else marked(values) if self._reads else {}
         if not self._spec.schema:
             return self._raw(values, refused, given, gone)
@@ -82,7 +84,8 @@ class Intake:
             return self._typed(decode_rows(rows, self._spec.schema, None, gone), {}, given, gone)
         refused: Reasons = {}
         values = [b"" if deletes else _json_row(row, i, refused) for i, row in enumerate(rows)]
-        return self._raw(values, _too_long(values, self._spec.max_record) | refused, given, gone)
+        too_long = _too_long(values, self._spec.max_record) if self._objects else {}
+        return self._raw(values, too_long | refused, given, gone)
 
     def table(self, table: pa.Table, given: Given = _NOTHING_GIVEN) -> Prepared:
         """Arrow rows: the columns of a typed topic by name, or the `value` column of a raw one."""
@@ -98,7 +101,8 @@ class Intake:
 
     def _typed(self, decoded: Decoded, refused: Reasons, given: Given, gone: Gone = _NOTHING_GONE) -> Prepared:
         refused = {r.index: r.reason for r in decoded.rejected} | refused
-        return self._prepared(decoded.table, decoded.kept, refused, given, decoded.table.column, gone)
+        own = {name: flat(decoded.table.column(name)) for name in decoded.table.schema.names}
+        return self._prepared(own, decoded.kept, refused, given, own.__getitem__, gone)
 
     def _raw(self, values: Sequence[bytes], refused: Reasons, given: Given, gone: Gone) -> Prepared:
         objects: list[Mapping[str, Any]] = []
@@ -107,8 +111,8 @@ class Intake:
             objects = [gone.get(i, row) for i, row in enumerate(objects)]
         if gone:
             given = replace(given, keys=self._keys_of_deletes(gone, given, len(values)))
-        table = pa.table({VALUE: pa.array([None if i in gone else value for i, value in enumerate(values)], pa.binary())})
-        return self._prepared(table, np.arange(len(values)), refused, given, lambda name: [row.get(name) for row in objects], gone)
+        own = {VALUE: pa.array([None if i in gone else value for i, value in enumerate(values)], pa.binary())}
+        return self._prepared(own, np.arange(len(values)), refused, given, lambda name: [row.get(name) for row in objects], gone)
 
     def _keys_of_deletes(self, gone: Gone, given: Given, count: int) -> list[bytes | None]:
         keys: list[bytes | None] = [None] * count if given.keys is None else list(given.keys)
@@ -117,7 +121,7 @@ class Intake:
         return keys
 
     def _prepared(
-        self, table: pa.Table, kept: Places, refused: Reasons, given: Given, values: Callable[[str], Any], gone: Gone
+        self, own: Columns, kept: Places, refused: Reasons, given: Given, values: Callable[[str], Any], gone: Gone
     ) -> Prepared:
         """Adds what the log stores beside the columns, and leaves out what was refused on the way."""
         bad = {i: refused[at] for i, at in enumerate(kept.tolist()) if at in refused} if refused else {}
@@ -126,21 +130,22 @@ class Intake:
         keys = keys_of(fields, self._keys)
         system = {KEY: keys, HEADERS: headers_of(fields), EVENT_TIME: times_of(fields)}
         if taken:
-            self._refuse_nameless(table, keys, taken, bad)
+            self._refuse_nameless(own, keys, taken, bad)
             system |= {OPS: _ops(len(kept), taken)} if self._spec.schema else {}
-        batch = _physical(table, system)
-        self._refuse_large(batch, bad)
+        columns = own | {name: column for name, column in system.items() if column is not None}
+        self._refuse_large(columns, bad)
         partitions = partitions_of(fields, self._rule, keys)
         if bad:
             refused |= {int(kept[i]): reason for i, reason in bad.items()}
             good = np.delete(np.arange(len(kept)), list(bad))
-            batch, partitions, kept = batch.take(pa.array(good)), partitions[good], kept[good]
-        return Prepared(batch, partitions, kept, [Rejected(i, refused[i]) for i in sorted(refused)])
+            columns = {name: column.take(pa.array(good)) for name, column in columns.items()}
+            partitions, kept = partitions[good], kept[good]
+        return Prepared(self._check.assembled(columns), partitions, kept, [Rejected(i, refused[i]) for i in sorted(refused)])
 
-    def _refuse_nameless(self, table: pa.Table, keys: pa.Array | None, taken: set[int], bad: Reasons) -> None:
+    def _refuse_nameless(self, own: Columns, keys: pa.Array | None, taken: set[int], bad: Reasons) -> None:
         """A delete says which row is gone: by the topic's key columns, else by a key, else by any column at all."""
-        columns = [table.column(name).is_null().to_pylist() for name in self._keys if self._spec.schema]
-        others = [table.column(name).is_null().to_pylist() for name in table.column_names] if self._spec.schema else []
+        columns = [own[name].is_null().to_pylist() for name in self._keys if self._spec.schema]
+        others = [column.is_null().to_pylist() for column in own.values()] if self._spec.schema else []
         for i in sorted(taken):
             missing = [name for name, null in zip(self._keys, columns, strict=False) if null[i]]
             keyed = keys is not None and keys[i].is_valid
@@ -149,12 +154,26 @@ class Intake:
             elif not keyed and all(null[i] for null in others):
                 bad.setdefault(i, "a delete that does not say which row is gone: give its key")
 
-    def _refuse_large(self, batch: pa.RecordBatch, bad: Reasons) -> None:
+    def _refuse_large(self, columns: Columns, bad: Reasons) -> None:
         limit = self._spec.max_record
-        if batch.nbytes > limit:
-            sizes = row_sizes(batch, limit)
+        if sum([column.nbytes for column in columns.values()]) > limit:
+            sizes = row_sizes(pa.RecordBatch.from_arrays(list(columns.values()), list(columns)), limit)
             for i in np.flatnonzero(sizes > limit).tolist():
                 bad.setdefault(i, _too_large(limit))
+
+
+def raw_values(
+    spec: TopicSpec, values: Sequence[bytes], keys: Sequence[bytes | None], headers: Sequence[Mapping[str, bytes]]
+) -> Prepared:
+    """Values for a raw topic of one partition that takes nothing from their fields; BadRow if one is too large."""
+    columns = {
+        VALUE: pa.array(values, pa.binary()),
+        KEY: pa.array(keys, pa.binary()),
+        HEADERS: pa.array([list(h.items()) for h in headers], HEADERS_TYPE),
+    }
+    rows, places = RowCheck(spec).assembled(columns), np.arange(len(values))
+    check_sizes(spec, rows.batch)
+    return Prepared(rows, np.zeros_like(places), places, [])
 
 
 def key_columns(spec: TopicSpec) -> list[str]:
@@ -201,12 +220,6 @@ def _fitted(table: pa.Table, f: pa.Field, spec: TopicSpec) -> pa.ChunkedArray:
     return column
 
 
-def _physical(table: pa.Table, system: Mapping[str, pa.Array | None]) -> pa.RecordBatch:
-    columns = {name: flat(table.column(name)) for name in table.schema.names}
-    columns |= {name: column for name, column in system.items() if column is not None}
-    return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
-
-
 def _ops(count: int, taken: set[int]) -> pa.Array:
     return pa.array([int(Op.DELETE) if i in taken else None for i in range(count)], pa.int8())
 
@@ -220,6 +233,7 @@ def _json_row(row: Mapping[str, Any], index: int, refused: Reasons) -> bytes:
 
 
 def _too_long(values: Sequence[bytes], limit: int) -> Reasons:
+    """Texts that are not even parsed. What is stored of the others is measured as it will be stored."""
     if sum(map(len, values)) <= limit:
         return {}
     return {i: _too_large(limit) for i, value in enumerate(values) if len(value) > limit}

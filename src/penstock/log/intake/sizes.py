@@ -5,6 +5,22 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.errors import BadRow
+from penstock.log.port import TopicSpec
+
+
+def check_sizes(spec: TopicSpec, batch: pa.RecordBatch) -> None:
+    """Refuses a row over the record limit. Rows are measured only where the batch is over it as a whole."""
+    if batch.nbytes <= spec.max_record:
+        return
+    sizes = row_sizes(batch, spec.max_record)
+    row = int(sizes.argmax())
+    if sizes[row] > spec.max_record:
+        raise BadRow(
+            f"row {row} of a batch for topic {spec.name} has {sizes[row]:,} bytes; the limit is {spec.max_record:,}",
+            hint="make the topic with a larger record limit, or store the large part elsewhere and its address here",
+        )
+
 
 def row_sizes(batch: pa.RecordBatch, limit: int) -> npt.NDArray[np.int64]:
     """Bytes of each row; nested values, slow to measure, are measured one by one only where they could reach the limit."""

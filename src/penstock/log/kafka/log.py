@@ -11,7 +11,6 @@ from penstock.core.time import Clock, SystemClock, micros
 from penstock.errors import AlreadyThere, BadInput, BadName, NotFound
 from penstock.log.altering import differs
 from penstock.log.errors import already_there, evolves, no_topic
-from penstock.log.intake.stored_rows import check_spec
 from penstock.log.kafka.catalog import INTERNAL, Entry, catalog, wait_for
 from penstock.log.kafka.client import (
     PATIENCE,
@@ -29,6 +28,7 @@ from penstock.log.kafka.settings import KafkaSettings
 from penstock.log.kafka.topic import KafkaTopic
 from penstock.log.kafka.values.codecs import check_codec
 from penstock.log.port import TopicSpec
+from penstock.log.settings import check_spec
 
 if TYPE_CHECKING:
     from penstock.log.groups.port import Groups

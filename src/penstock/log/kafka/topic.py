@@ -9,7 +9,7 @@ import pyarrow as pa
 from penstock.core.time import NEVER, Clock
 from penstock.errors import BadSchema, NotFound, OffsetGone
 from penstock.log.decode import check_columns
-from penstock.log.intake.stored_rows import RowCheck, Rows, check_mark, check_sizes, check_something
+from penstock.log.intake.checked import CheckedRows, RowCheck
 from penstock.log.kafka.catalog import Entry, catalog
 from penstock.log.kafka.client import describe, offsets
 from penstock.log.kafka.headers import SENDER, row_headers, sender_of
@@ -22,6 +22,7 @@ from penstock.log.kafka.write.recovery import Recovery
 from penstock.log.kafka.write.senders import senders
 from penstock.log.port import KEY, Appended, Chunk, End, Frame, Part, Sender, TopicSpec
 from penstock.log.producers import check_sender
+from penstock.log.stamp import check_mark, check_something
 
 
 class KafkaTopic:
@@ -56,7 +57,9 @@ class KafkaTopic:
     def id(self) -> str:
         return self._entry.id
 
-    def append(self, partition: int, rows: pa.RecordBatch | None, *, mark: int = NEVER, sender: Sender | None = None) -> Appended:
+    def append(
+        self, partition: int, rows: pa.RecordBatch | CheckedRows | None, *, mark: int = NEVER, sender: Sender | None = None
+    ) -> Appended:
         check_something(rows, mark)
         check_sender(sender)
         frame = self._outgoing(Part(partition, rows, mark))
@@ -116,7 +119,7 @@ class KafkaTopic:
         self._take(found)
         return True
 
-    def _checked(self, rows: pa.RecordBatch) -> Rows:
+    def _checked(self, rows: pa.RecordBatch | CheckedRows) -> CheckedRows:
         try:
             return self._check.checked(rows)
         except BadSchema:
@@ -128,13 +131,11 @@ class KafkaTopic:
         """What goes to one partition as records, checked."""
         self._check_partition(part.partition)
         checked = None if part.rows is None else self._checked(part.rows)
-        if checked and checked.batch.nbytes > self._spec.max_record:
-            check_sizes(self._spec, checked.batch)
         appended = self._now()
         check_mark(self._spec, part.mark, appended)
         values: Sequence[bytes | None] = []
         keys = headers = None
-        if checked is not None and checked.batch.num_rows:
+        if checked is not None and checked.num_rows:
             batch = checked.batch
             own = batch.select(self._spec.schema.names) if self._spec.schema else batch
             values = self._codec.encode(own) if self._codec else raw_values(batch)
@@ -190,6 +191,7 @@ class KafkaTopic:
             raise NotFound(f"topic {self._spec.name} was deleted{again}", hint="open the topic again")
         if found.partitions != self._spec.partitions:
             self._spec = replace(self._spec, partitions=found.partitions)
+            self._check = RowCheck(self._spec)
 
     def _now(self) -> int:
         """The append time: whole milliseconds, as Kafka keeps it, never going back in this process."""

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from penstock.core.time import micros
 from penstock.errors import BadRow
 from penstock.log.intake.attributes import Given
-from penstock.log.intake.rows_in import Intake, Prepared
+from penstock.log.intake.rows_in import Intake, Prepared, raw_values
 from penstock.log.intake.sizes import row_sizes
 from penstock.log.intake.stored_rows import deletes_of
 from penstock.log.intake.text import json_objects
@@ -25,7 +25,6 @@ from penstock.queue.state.routing import takes
 
 HEADER = "penstock-message"  # JSON: id, and route, priority, due and expires (microseconds) where they say anything
 _AT_HAND, _MOST_AT_HAND = 32 << 20, 10_000  # bytes and number of messages that a queue keeps at hand
-_HEADERS = pa.map_(pa.string(), pa.binary())
 _NOTHING: Mapping[str, Any] = {}
 
 
@@ -35,13 +34,7 @@ def prepared(topic: Topic, messages: Sequence[Message], now: int) -> Prepared:
     keys = [m.key.encode() if m.key is not None else None for m in messages]
     headers = [{**m.headers, HEADER: _said(m, now)} for m in messages]
     if spec.partitions == 1 and not (spec.schema or spec.key or spec.time or spec.partition_by):
-        columns = [
-            pa.array([m.body for m in messages], pa.binary()),
-            pa.array(keys, pa.binary()),
-            pa.array([list(h.items()) for h in headers], _HEADERS),
-        ]
-        places = np.arange(len(messages))
-        return Prepared(pa.record_batch(columns, [VALUE, KEY, HEADERS]), np.zeros_like(places), places, [])
+        return raw_values(spec, [m.body for m in messages], keys, headers)
     rows = Intake(spec).lines([m.body for m in messages], Given(keys=keys, headers=headers))
     if rows.rejected:
         refused = rows.rejected[0]

@@ -6,6 +6,7 @@ import pytest
 from penstock.core.schema import Schema
 from penstock.core.time import NEVER
 from penstock.errors import BadInput, BadSchema, BadTime, Fenced, SequenceGap
+from penstock.log.intake.rows_in import Intake
 from penstock.log.port import Appended, Log, Sender, Topic, TopicSpec
 from penstock.testing.contracts.log_samples import DAY, NOW, RAW, SCHEMA, TYPED, frames_of, rows_of, typed, values
 
@@ -98,6 +99,18 @@ class SenderContract:
     def test_an_impossible_sender_is_refused(self, topic: Topic, sender: Sender) -> None:
         with pytest.raises(BadInput):
             topic.append(0, typed([1]), sender=sender)
+
+    def test_rows_that_were_checked_are_stored_like_those_that_are_checked_on_the_way(self, log: Log, topic: Topic) -> None:
+        checked = Intake(topic.spec).table(pa.Table.from_batches([typed([1, 2])])).rows
+        topic.append(0, typed([1, 2]))
+        assert topic.append(0, checked).rows == 2
+        assert rows_of(topic)[:2] == rows_of(topic)[2:]
+
+    def test_rows_that_were_checked_before_a_column_was_added_are_checked_again(self, log: Log, topic: Topic) -> None:
+        checked = Intake(topic.spec).table(pa.Table.from_batches([typed([1, 2])])).rows
+        newer = log.evolve("orders", Schema.of(SCHEMA.ddl() + ", extra double"))
+        newer.append(0, checked)
+        assert values(newer, "extra") == [None, None]
 
     def test_a_column_that_was_added_is_null_in_older_rows(self, log: Log, topic: Topic) -> None:
         topic.append(0, typed([1]))
