@@ -17,12 +17,13 @@ from measuring import Meter, median
 from report import Table, options, parsed, percent, publish, rate
 from sides import apart, is_side, run_side
 
+from penstock.core.columns import VALUE
 from penstock.core.schema import Schema
 from penstock.engine.spark.java import find_java
 from penstock.log.intake.text import json_objects
 from penstock.log.kafka.log import KafkaLog
 from penstock.log.kafka.settings import KafkaSettings
-from penstock.log.port import VALUE, Sender, Topic, TopicSpec
+from penstock.log.port import Sender, Topic, TopicSpec
 from penstock.testing.servers.jars import fetched
 from penstock.testing.servers.kafka_broker import VERSION, KafkaBroker
 

@@ -10,9 +10,10 @@ from flows import Bench, Ran
 from measuring import median
 
 from penstock import Flow, Tumbling, agg
+from penstock.core.columns import VALUE
 from penstock.core.schema import Schema
 from penstock.log.intake.text import json_objects
-from penstock.log.port import VALUE, TopicSpec
+from penstock.log.port import TopicSpec
 
 _FRAME = 10_000
 _WARM = 20

@@ -17,10 +17,11 @@ from events import START, events
 from measuring import Meter, median
 from report import Table, milliseconds, options, parsed, percent, publish, rate
 
+from penstock.core.columns import KEY
 from penstock.core.schema import Schema
 from penstock.log.consumer import read
 from penstock.log.file.log import FileLog
-from penstock.log.port import KEY, Topic, TopicSpec
+from penstock.log.port import Topic, TopicSpec
 from penstock.storage.local import LocalStorage
 
 _WRITERS = 10

@@ -16,11 +16,12 @@ from sides import apart, is_side, run_side
 
 from penstock import Flow, Schema, TopicSpec, agg
 from penstock.core.change import Op
+from penstock.core.columns import OP
 from penstock.engine.run.driver import Driver
 from penstock.engine.run.open import Wish
 from penstock.engine.run.report import Report
 from penstock.flow.stream import Stream
-from penstock.log.port import OPS, Topic
+from penstock.log.port import Topic
 
 _FRAME = 10_000
 _WARM = 3  # epochs of changes before those that count
@@ -53,7 +54,7 @@ class Tables:
         frames = [pl.DataFrame(pl.from_arrow(pa.Table.from_batches([chunk]))) for chunk in chunks]
         whole = pl.concat(frames, how="diagonal")
         newest = whole.group_by(key, maintain_order=True).last()
-        return newest.filter(pl.col(OPS).fill_null(0) != int(Op.DELETE)) if OPS in newest.columns else newest
+        return newest.filter(pl.col(OP).fill_null(0) != int(Op.DELETE)) if OP in newest.columns else newest
 
 
 def add(topic: Topic, rows: pa.Table, key: str | None) -> None:

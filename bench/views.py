@@ -15,7 +15,7 @@ from measuring import Meter, median
 from report import Table, options, parsed, percent, publish
 
 from penstock import Schema
-from penstock.core.change import POSITION, TIME
+from penstock.core.columns import POSITION, TIME
 from penstock.core.time import NEVER
 from penstock.sinks import view_rows
 from penstock.sinks.port import Delivery, Marker, SinkSpec

@@ -6,7 +6,7 @@ import sys
 import orjson
 import pyarrow as pa
 
-from penstock.core.change import POSITION, TIME, WATERMARK
+from penstock.core.columns import POSITION, TIME, WATERMARK
 from penstock.core.schema import Schema
 from penstock.core.time import NEVER
 from penstock.errors import PenstockError

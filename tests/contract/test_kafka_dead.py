@@ -11,12 +11,12 @@ import pytest
 
 from faults.engine_shop import SparkFree
 from penstock import Flow, Producer, Schema, TopicSpec
+from penstock.core.columns import HEADERS, KEY
 from penstock.engine.diagnose.inspect import decisions_of
 from penstock.engine.execute.program import late_schema
 from penstock.engine.flows.dead import dead_letters_of
 from penstock.engine.flows.redriving import Redriving
 from penstock.engine.run import loop
-from penstock.log.port import HEADERS, KEY
 from penstock.testing.servers.kafka_broker import KafkaBroker
 
 pytestmark = pytest.mark.timeout(120)

@@ -14,6 +14,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
 
 from penstock.core.change import Op
+from penstock.core.columns import BAD, HEADERS, KEY, OP, RAW
 from penstock.core.hashing import partition_of
 from penstock.core.schema import Schema
 from penstock.core.time import NEVER
@@ -23,7 +24,7 @@ from penstock.errors import AlreadyThere, BadInput, BadName, LogError, NotFound,
 from penstock.log.kafka.log import KafkaLog
 from penstock.log.kafka.settings import KafkaSettings
 from penstock.log.open import open_log
-from penstock.log.port import BAD, HEADERS, KEY, OPS, RAW, Part, Sender, TopicSpec
+from penstock.log.port import Part, Sender, TopicSpec
 from penstock.log.producer import Producer as OurProducer
 from penstock.testing.contracts.log_samples import NOW, SCHEMA, typed, values
 from penstock.testing.servers.kafka_broker import KafkaBroker
@@ -107,7 +108,7 @@ def test_a_tombstone_in_a_typed_topic_is_a_delete(log: KafkaLog) -> None:
     topic = log.create(TopicSpec("users", schema=Schema.of("id long not null, name string"), key="id"))
     foreign(log, "users", [{"value": b'{"id": 1, "name": "a"}', "key": b"1"}, {"value": None, "key": b"1"}])
     [chunk] = topic.read(0)
-    assert chunk.rows.column(OPS).to_pylist() == [None, Op.DELETE]
+    assert chunk.rows.column(OP).to_pylist() == [None, Op.DELETE]
     assert chunk.rows.column("id").to_pylist() == [1, 1]
     assert chunk.rows.column("name").to_pylist() == ["a", None]
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from penstock.core.change import Op
+from penstock.core.columns import OP
 from penstock.log.memory import MemoryLog
-from penstock.log.port import OPS
 from penstock.sinks.port import SinkSpec
 from penstock.sinks.topic import POINTS as TOPIC_POINTS
 from penstock.sinks.topic import TopicSink
@@ -85,7 +85,7 @@ class TestTopicSinkWithChanges(ChangesContract):
                 assert len(set(changed)) == len(changed), "two changes of one key in an epoch"
                 for row in chunk.rows.to_pylist():
                     held.pop(row["id"], None)
-                    held |= {} if row.get(OPS) == Op.DELETE else {row["id"]: row["text"]}
+                    held |= {} if row.get(OP) == Op.DELETE else {row["id"]: row["text"]}
         return held
 
 

@@ -6,9 +6,10 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.core.change import Op
+from penstock.core.columns import BEFORE, KEY, OP
 from penstock.core.schema import TIMESTAMP, Schema
 from penstock.core.time import NEVER, micros
-from penstock.log.port import BEFORE, KEY, OPS, Appended, Sender, Topic, TopicSpec
+from penstock.log.port import Appended, Sender, Topic, TopicSpec
 
 SCHEMA = Schema.of("id long, at timestamp")
 NOW = 1_700_000_000_000_000
@@ -40,7 +41,7 @@ def batch(rows: list[Row]) -> pa.RecordBatch:
         "id": pa.array([r.id for r in rows], pa.int64()),
         "at": pa.array([r.time for r in rows], TIMESTAMP),
         KEY: pa.array([r.key for r in rows], pa.binary()),
-        OPS: pa.array([int(Op.DELETE) if r.delete else None for r in rows], pa.int8()),
+        OP: pa.array([int(Op.DELETE) if r.delete else None for r in rows], pa.int8()),
     }
     return pa.record_batch(columns)
 
@@ -125,7 +126,7 @@ class Model:
         assert rows.column("id").to_pylist() == [s.row.id for s in expected], "wrong rows"
         keys = rows.column(KEY).to_pylist() if KEY in rows.schema.names else [None] * len(expected)
         assert keys == [s.row.key for s in expected]
-        ops = rows.column(OPS).to_pylist() if OPS in rows.schema.names else [None] * len(expected)
+        ops = rows.column(OP).to_pylist() if OP in rows.schema.names else [None] * len(expected)
         assert [op == Op.DELETE for op in ops] == [s.row.delete for s in expected]
         assert chunk.appended.tolist() == [s.appended for s in expected]  # type: ignore[attr-defined]
         times = np.array([s.row.time for s in expected])

@@ -11,6 +11,7 @@ import pytest
 from faults.cleaning_script import crashes
 from faults.test_cleaning_races import SPECS, Race
 from faults.test_log_planted import CAUGHT, DiskWithoutSync
+from penstock.core.columns import BEFORE
 from penstock.core.hashing import hash64
 from penstock.core.time import NEVER
 from penstock.errors import NotFound
@@ -19,7 +20,7 @@ from penstock.log.cleaning.rewriting import Rewriter
 from penstock.log.cleaning.sources import Closed
 from penstock.log.file import reader, topic
 from penstock.log.file.manifest import Manifest
-from penstock.log.port import BEFORE, Chunk, Frame
+from penstock.log.port import Chunk, Frame
 from penstock.log.producers import Producers
 from penstock.storage.faulty import FaultyStorage
 from unit.log.test_compaction import kept, naive, random_keys, tombstones_keep_their_time

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from penstock.core.change import Op
+from penstock.core.columns import OP
 from penstock.log.file.log import FileLog
-from penstock.log.port import OPS
 from penstock.sinks.topic import POINTS as TOPIC_POINTS
 from penstock.sinks.topic import TopicSink
 from penstock.sinks.view import POINTS as VIEW_POINTS
@@ -52,7 +52,7 @@ def changes(place: Path) -> tuple[Held, int]:
     topic, count = FileLog(LocalStorage(place / "log")).topic("results"), 0
     for row in (row for p in range(2) for chunk in topic.read(p) for row in chunk.rows.to_pylist()):
         held.pop(row["id"], None)
-        held |= {} if row.get(OPS) == Op.DELETE else {row["id"]: row["text"]}
+        held |= {} if row.get(OP) == Op.DELETE else {row["id"]: row["text"]}
         count += 1
     return held, count
 

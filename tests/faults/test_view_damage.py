@@ -13,7 +13,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from penstock.core.change import OP, POSITION, TIME, Op
+from penstock.core.change import Op
+from penstock.core.columns import OP, POSITION, TIME
 from penstock.core.schema import Schema
 from penstock.core.time import NEVER
 from penstock.errors import DamagedView, PenstockError

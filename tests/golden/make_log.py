@@ -9,10 +9,11 @@ from dataclasses import replace
 import orjson
 import pyarrow as pa
 
+from penstock.core.columns import EVENT_TIME, HEADERS, KEY, OP, POSITION, WATERMARK
 from penstock.core.schema import TIMESTAMP, Schema
 from penstock.core.time import FixedClock
 from penstock.log.file.log import FileLog
-from penstock.log.port import EVENT_TIME, HEADERS, KEY, OPS, ORIGIN, WATERMARK, Sender, TopicSpec
+from penstock.log.port import Sender, TopicSpec
 from penstock.storage.local import LocalStorage
 
 NOW = 1_700_000_000_000_000
@@ -36,7 +37,7 @@ def fill(log: FileLog, clock: FixedClock) -> None:
         typed.append(number % 2, orders(ids), sender=Sender("till", 0, number // 2))
         if number % 4 == 0:
             typed.append(number % 2, None, mark=NOW + number * SECOND - 5)
-    typed.append(0, orders([100], **{OPS: pa.array([3], pa.int8())}))
+    typed.append(0, orders([100], **{OP: pa.array([3], pa.int8())}))
     log.evolve("orders", GROWN).append(1, orders([101], more=pa.array([1.5])), mark=NOW + 20 * SECOND)
     raw = log.create(TopicSpec("lines", durability="os"))
     headers = pa.array([[("a", b"1")], None], pa.map_(pa.string(), pa.binary()))
@@ -46,7 +47,7 @@ def fill(log: FileLog, clock: FixedClock) -> None:
     for number in range(4):
         system = {
             EVENT_TIME: pa.array([NOW + number], TIMESTAMP),
-            ORIGIN: [b"p%d" % number],
+            POSITION: [b"p%d" % number],
             WATERMARK: pa.array([None], pa.int64()),
         }
         rows = pa.record_batch({"n": pa.array([number])} | system)

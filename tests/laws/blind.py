@@ -7,10 +7,11 @@ from typing import Any
 
 import pyarrow as pa
 
+from penstock.core.columns import APPENDED, OFFSET
 from penstock.core.time import NEVER, Clock
 from penstock.log.intake.checked import CheckedRows
 from penstock.log.memory import MemoryLog, MemoryTopic
-from penstock.log.port import APPENDED, OFFSET, Appended, Chunk, End, Frame, Part, Sender, TopicSpec
+from penstock.log.port import Appended, Chunk, End, Frame, Part, Sender, TopicSpec
 
 AFTER_A_MARK = 2  # offsets that a mark takes: its own, and one that nobody will ever see
 PIECE = 3  # offsets that a frame is said to have

@@ -6,11 +6,12 @@ from typing import Any
 
 import pyarrow as pa
 
+from penstock.core.columns import TRIED
 from penstock.core.schema import Schema
 from penstock.engine.execute.failing import cause_of
 from penstock.engine.execute.job import Job
 from penstock.engine.execute.sql import Files, SqlSteps, _sorting_writer
-from penstock.engine.execute.sql_guard import TRIED, tried_expressions
+from penstock.engine.execute.sql_guard import tried_expressions
 from penstock.engine.state.runs import read_arrow
 from penstock.plan import Step
 

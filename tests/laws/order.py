@@ -10,8 +10,8 @@ import pyarrow.compute as pc
 
 from laws.evaluated import InPython
 from penstock import Calendar, Count, Flow, Hopping, Session, Sliding, Tumbling, agg
+from penstock.core.columns import EVENT_TIME, OP, POSITION
 from penstock.flow.stream import Stream
-from penstock.log.port import EVENT_TIME, OPS, ORIGIN
 from penstock.plan import Plan
 from penstock.testing.driver import FlowTest
 
@@ -145,13 +145,13 @@ def numbers_of(rows: Iterable[Row]) -> dict[Any, list[int]]:
     """The numbers of the rows of each input partition, as they come."""
     found: dict[Any, list[int]] = {}
     for row in rows:
-        place = row[ORIGIN][:-8] if row[ORIGIN][:1] == b"s" else row[ORIGIN][-4:] + row[ORIGIN][:-12]
+        place = row[POSITION][:-8] if row[POSITION][:1] == b"s" else row[POSITION][-4:] + row[POSITION][:-12]
         found.setdefault(place, []).append(row["v"])
     return found
 
 
 def places(rows: list[Row]) -> list[tuple[datetime, bytes]]:
-    return [(row[EVENT_TIME], row[ORIGIN]) for row in rows]
+    return [(row[EVENT_TIME], row[POSITION]) for row in rows]
 
 
 def in_time(rows: list[Row]) -> bool:
@@ -164,6 +164,6 @@ def held(rows: Iterable[Row], key: tuple[str, ...]) -> dict[Any, Row]:
     for row in rows:
         name = tuple(row[k] for k in key)
         out.pop(name, None)
-        if row.get(OPS) is None:
+        if row.get(OP) is None:
             out[name] = {n: v for n, v in row.items() if not n.startswith("__")}
     return out

@@ -19,7 +19,7 @@ from typing import Any
 import pyarrow as pa
 
 from penstock import Flow, View
-from penstock.core.change import POSITION, TIME
+from penstock.core.columns import EVENT_TIME, POSITION, TIME
 from penstock.core.schema import Schema
 from penstock.core.time import FixedClock, micros
 from penstock.engine.run.context import FlowContext
@@ -30,7 +30,7 @@ from penstock.flow.resolve import resolve
 from penstock.flow.sql.analyzer import NoAnalyzer
 from penstock.flow.stream import Stream
 from penstock.log.memory import MemoryLog
-from penstock.log.port import EVENT_TIME, ORIGIN, End, Topic, TopicSpec
+from penstock.log.port import End, Topic, TopicSpec
 from penstock.storage.local import LocalStorage
 
 from .blind import AFTER_A_MARK, BlindLog
@@ -276,8 +276,8 @@ class One:
             if isinstance(node.step, Updating) and node.step.updating:
                 out.rows = self._viewed(name, node)
             else:
-                out.rows = [(r[EVENT_TIME], r["key"], value(node, r), r[ORIGIN]) for r in self._written(name)]
-            out.late = [r[ORIGIN] for r in self._late(node)]
+                out.rows = [(r[EVENT_TIME], r["key"], value(node, r), r[POSITION]) for r in self._written(name)]
+            out.late = [r[POSITION] for r in self._late(node)]
         self.stop()
 
     def _viewed(self, name: str, node: Node) -> list[Shown]:

@@ -11,7 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock import plan
-from penstock.core.change import OP, POSITION, TIME, WATERMARK, Op
+from penstock.core.change import Op
+from penstock.core.columns import OP, POSITION, TIME, WATERMARK
 from penstock.core.expression import Call, Column, Expression, Literal, Tree
 from penstock.core.time import FOREVER, NEVER
 from penstock.kernels.asof.enrich import EnrichKernel

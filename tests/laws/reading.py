@@ -6,7 +6,8 @@ from copy import copy
 import numpy as np
 import pyarrow as pa
 
-from penstock.core.change import APPENDED, OP, POSITION, TIME, WATERMARK, Op
+from penstock.core.change import Op
+from penstock.core.columns import APPEND_TIME, OP, POSITION, TIME, WATERMARK
 from penstock.core.position import Position
 from penstock.kernels.judging import Watermarks, watermarks
 
@@ -24,7 +25,7 @@ class Reading:
 
     def __init__(self, source: Source, stamp: Stamp = watermarks, *, appended: bool = False) -> None:
         self.source, self._stamp = source, stamp
-        more = [*([(OP, pa.int8())] if source.table else []), *([(APPENDED, pa.int64())] if appended else [])]
+        more = [*([(OP, pa.int8())] if source.table else []), *([(APPEND_TIME, pa.int64())] if appended else [])]
         self._schema = pa.schema([*ROWS, *more])
         self.at: dict[int, int] = {}
         self.W: dict[int, int] = {}
@@ -90,5 +91,5 @@ class Reading:
         entries = [e for _, e in rows]
         columns = [[e.key for e in entries], [e.val for e in entries], [e.t for e in entries], at, positions]
         columns += [[Op.DELETE if e.val is None else Op.INSERT for e in entries]] if self.source.table else []
-        columns += [[e.app for e in entries]] if APPENDED in self._schema.names else []
+        columns += [[e.app for e in entries]] if APPEND_TIME in self._schema.names else []
         return pa.table(dict(zip(self._schema.names, columns, strict=True)), schema=self._schema)

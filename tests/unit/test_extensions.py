@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 import pytest
 
 from penstock import Flow, Producer, TopicSpec, agg
-from penstock.core.change import HASH, POSITION, TIME, WATERMARK
+from penstock.core.columns import HASH, POSITION, TIME, WATERMARK
 from penstock.core.hashing import hash64
 from penstock.engine.execute import rowwise
 from penstock.engine.execute.rowwise import PerTable, RowStep

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 import orjson
 
+from penstock.core.columns import VALUE
 from penstock.log.open import open_log
-from penstock.log.port import VALUE
 
 SECOND = 1_000_000  # times are microseconds
 LATENESS, WITHIN = 10 * SECOND, 60 * SECOND

@@ -11,7 +11,8 @@ import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
 
-from penstock.core.change import HASH, OP, Op
+from penstock.core.change import Op
+from penstock.core.columns import HASH, OP
 from penstock.kernels.aggregates.partials import frame_of, joinable
 from penstock.kernels.columns import numbers
 from penstock.kernels.joins.probe import spread

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.core.change import HASH
+from penstock.core.columns import HASH
 from penstock.core.hashing import hash64
 from penstock.core.time import FIRST, FOREVER, LAST, NEVER
 from penstock.kernels.aggregates.ranges import folded

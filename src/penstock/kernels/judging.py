@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.core.change import TIME, WATERMARK
+from penstock.core.columns import TIME, WATERMARK
 from penstock.core.time import NEVER
 from penstock.kernels.columns import numbers
 from penstock.plan.layouts import Layout

@@ -9,7 +9,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.core.change import HASH, POSITION, TIME
+from penstock.core.columns import HASH, POSITION, TIME
 from penstock.core.hashing import Hashes, hash64
 from penstock.kernels.aggregates.partials import frame_of
 from penstock.kernels.columns import column, numbers, with_plain

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
-from penstock.core.change import HASH
+from penstock.core.columns import HASH
 from penstock.core.hashing import bucket_of
 from penstock.core.time import NEVER
 from penstock.kernels.columns import numbers

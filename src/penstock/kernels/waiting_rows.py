@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.core.change import TIME
+from penstock.core.columns import TIME
 from penstock.kernels.columns import numbers
 from penstock.kernels.port import Changes, State
 from penstock.kernels.windows.final import by_start

@@ -13,6 +13,18 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 
+from penstock.core.columns import (
+    HEADERS,
+    KEY,
+    SHOWN_APPEND_TIME,
+    SHOWN_HEADERS,
+    SHOWN_KEY,
+    SHOWN_OFFSET,
+    SHOWN_OP,
+    SHOWN_PARTITION,
+    SHOWN_TIME,
+    VALUE,
+)
 from penstock.core.record import Record
 from penstock.core.schema import TIMESTAMP
 from penstock.core.time import FOREVER, NEVER, instant, micros
@@ -21,14 +33,12 @@ from penstock.log.accounting import RangeAccount
 from penstock.log.intake.codec import event_times
 from penstock.log.intake.deletes import DELETE
 from penstock.log.intake.stored_rows import SYSTEM, deletes_of
-from penstock.log.port import HEADERS, KEY, VALUE, Chunk, End, Searching, Topic, TopicSpec
+from penstock.log.port import Chunk, End, Searching, Topic, TopicSpec
 
 Where = Literal["earliest", "latest"] | int | datetime | Mapping[int, int]
 
 # Columns that stand beside those of the topic in what is read.
-PARTITION, OFFSET, KEY_OUT, TIME_OUT, APPEND_TIME, HEADERS_OUT = "partition", "offset", "key", "time", "append_time", "headers"
-OP_OUT = "op"  # "delete", or null: a row is put in
-_BESIDE = (PARTITION, OFFSET, KEY_OUT, TIME_OUT, APPEND_TIME, HEADERS_OUT, OP_OUT)
+_BESIDE = (SHOWN_PARTITION, SHOWN_OFFSET, SHOWN_KEY, SHOWN_TIME, SHOWN_APPEND_TIME, SHOWN_HEADERS, SHOWN_OP)
 POLL = 0.02  # seconds between two looks at the end of a topic
 _SYSTEM = {f.name for f in SYSTEM}
 _HEADERS_TYPE = next(f.type for f in SYSTEM if f.name == HEADERS)
@@ -200,7 +210,9 @@ def _chunks(topic: Topic, partition: int, wanted: _Range, columns: Sequence[str]
     if wanted.stop is not None and wanted.start >= wanted.stop:
         return
     own = topic.spec.schema.names if topic.spec.schema else [VALUE]
-    needed = [topic.spec.time] if topic.spec.schema else [VALUE] if columns and output_names(topic.spec)[OP_OUT] in columns else []
+    needed = (
+        [topic.spec.time] if topic.spec.schema else [VALUE] if columns and output_names(topic.spec)[SHOWN_OP] in columns else []
+    )
     physical = None if columns is None else [name for name in own if name in columns or name in needed] or own[:1]  # rows, to count
     yield from topic.read(partition, wanted.start, wanted.stop, physical)
 
@@ -213,13 +225,13 @@ def _logical(spec: TopicSpec, partition: int, chunk: Chunk, wanted: _Range) -> p
     offsets = chunk.offsets
     columns = {name: rows.column(name) for name in there if name not in _SYSTEM}
     columns |= {
-        names[PARTITION]: pa.array(np.full(count, partition, np.int32)),
-        names[OFFSET]: pa.array(offsets),
-        names[KEY_OUT]: rows.column(KEY) if KEY in there else pa.nulls(count, pa.binary()),
-        names[TIME_OUT]: pa.array(times).cast(TIMESTAMP),
-        names[APPEND_TIME]: pa.array(chunk.appended).cast(TIMESTAMP),
-        names[HEADERS_OUT]: rows.column(HEADERS) if HEADERS in there else pa.nulls(count, _HEADERS_TYPE),
-        names[OP_OUT]: _ops(rows, spec),
+        names[SHOWN_PARTITION]: pa.array(np.full(count, partition, np.int32)),
+        names[SHOWN_OFFSET]: pa.array(offsets),
+        names[SHOWN_KEY]: rows.column(KEY) if KEY in there else pa.nulls(count, pa.binary()),
+        names[SHOWN_TIME]: pa.array(times).cast(TIMESTAMP),
+        names[SHOWN_APPEND_TIME]: pa.array(chunk.appended).cast(TIMESTAMP),
+        names[SHOWN_HEADERS]: rows.column(HEADERS) if HEADERS in there else pa.nulls(count, _HEADERS_TYPE),
+        names[SHOWN_OP]: _ops(rows, spec),
     }
     keep = (offsets >= wanted.start) & (times >= wanted.since) & (times < wanted.until)
     if wanted.stop is not None:

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
+from penstock.core.columns import BEFORE, KEY, OFFSET
 from penstock.core.time import FOREVER, NEVER, micros
 from penstock.log.cleaning.partition import Cleaned
 from penstock.log.file.frame import Layout
@@ -13,7 +14,7 @@ from penstock.log.file.manifest import Lost
 from penstock.log.holding import Held
 from penstock.log.intake.codec import event_times
 from penstock.log.intake.stored_rows import SYSTEM, deletes_of
-from penstock.log.port import BEFORE, KEY, OFFSET, Chunk, Frame, TopicSpec
+from penstock.log.port import Chunk, Frame, TopicSpec
 
 
 class Kept(NamedTuple):

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from penstock.core.columns import APPENDED, OFFSET
 from penstock.core.schema import Schema
 from penstock.core.time import NEVER
 
@@ -19,18 +20,6 @@ if TYPE_CHECKING:
 Durability = Literal["fsync", "os", "memory"]
 
 # System columns of a stored batch, beside the columns of the schema (typed topics) or VALUE (raw topics).
-VALUE = "value"  # binary: the record of a raw topic
-KEY = "__key"  # binary, may be null; left out where all are
-OPS = "__op"  # int8 as core.change.Op, null = put in; left out where nothing is taken out; a raw record without value is a delete
-HEADERS = "__headers"  # map<string, binary>; left out where there are none
-EVENT_TIME = "__time"  # timestamp: event time; only where the topic's time is not a column of the batch
-ORIGIN = "__pos"  # binary: the position a flow gave the row; only in topics written by a flow
-WATERMARK = "__w"  # int64, null = never late: W(r) of a row not yet judged; only in topics written by a flow
-OFFSET = "__offset"  # int64: offset of each row, only in what is read, and only where they are not base, base + 1, …
-BEFORE = "__before"  # int64: greatest plausible event time of all earlier rows, only where some that were compacted away count
-BAD = "__bad"  # string: why the record could not be read, null where it could; only in what is read, and only where one could not
-RAW = "__raw"  # binary: the value of such a record, as it is; beside BAD
-APPENDED = "__appended"  # int64: append time of each row, only in what is read, and only where they have several
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,8 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from penstock.core.change import OP, POSITION, TIME, Op
+from penstock.core.change import Op
+from penstock.core.columns import OP, POSITION, TIME
 
 
 def net_changes(rows: pa.Table, key: Sequence[str]) -> pa.Table:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.core.change import ADDRESS, OP, POSITION, TIME, WATERMARK
+from penstock.core.columns import ADDRESS, OP, POSITION, TIME, WATERMARK
 from penstock.core.schema import Schema
 from penstock.core.time import NEVER
 from penstock.errors import PenstockError, SinkError

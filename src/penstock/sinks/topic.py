@@ -9,14 +9,15 @@ from collections.abc import Callable, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.core.change import OP, POSITION, TIME, Op
-from penstock.core.change import WATERMARK as W
+from penstock.core.change import Op
+from penstock.core.columns import EVENT_TIME, KEY, OP, POSITION, TIME, WATERMARK
+from penstock.core.columns import WATERMARK as W
 from penstock.core.schema import TIMESTAMP
 from penstock.core.time import NEVER
 from penstock.errors import Fenced, Mismatch, Passing, PenstockError, SequenceGap, SinkError, SinkUnavailable
 from penstock.log.intake.partitioning import partitions_by_key
 from penstock.log.intake.text import key_bytes
-from penstock.log.port import EVENT_TIME, KEY, OPS, ORIGIN, WATERMARK, Log, Part, Sender, Together, Topic
+from penstock.log.port import Log, Part, Sender, Together, Topic
 from penstock.sinks.net import net_changes
 from penstock.sinks.port import Delivery, Marker, SinkSpec, nothing
 from penstock.sinks.staged import in_order, staged_rows, whole
@@ -152,7 +153,7 @@ class TopicSink:
         if self._spec.updating:
             columns |= self._changes(rows)
         else:
-            columns[ORIGIN] = rows[POSITION]
+            columns[POSITION] = rows[POSITION]
             columns[WATERMARK] = pc.if_else(pc.equal(rows[W], NEVER), pa.scalar(None, pa.int64()), rows[W])
         if self._key:
             columns[KEY] = keys
@@ -163,7 +164,7 @@ class TopicSink:
         put = pc.equal(rows[OP], int(Op.INSERT))
         others = [name for name in self._spec.schema.names if name not in self._key]
         columns = {name: pc.if_else(put, rows[name], pa.scalar(None, rows[name].type)) for name in others}
-        return columns | {OPS: pc.if_else(put, pa.scalar(None, pa.int8()), rows[OP])}
+        return columns | {OP: pc.if_else(put, pa.scalar(None, pa.int8()), rows[OP])}
 
     def _admitted(self, ours: Marker) -> int:
         """The last epoch the topic has, if we may write to it; else Mismatch."""

@@ -12,12 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from penstock.core.columns import CRC, NUMBER
 from penstock.core.schema import Schema
 from penstock.core.time import NEVER
 from penstock.errors import BadSchema, DamagedView, Mismatch, SinkError, SinkUnavailable
 from penstock.sinks.port import SinkSpec
 from penstock.sinks.view_checks import Sum, Sums, line_check
-from penstock.sinks.view_tables import CRC, NUMBER, Layout, summed
+from penstock.sinks.view_tables import Layout, summed
 from penstock.storage.home import make_private
 
 APPLICATION = 0x50454E53  # "PENS", in the file's header

@@ -8,11 +8,12 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.core.change import OP, POSITION, Op
+from penstock.core.change import Op
+from penstock.core.columns import LIVE, NUMBER, OP, POSITION, SINCE
 from penstock.sinks.sqlite_values import Value, stored, to_sqlite
 from penstock.sinks.staged import whole
 from penstock.sinks.view_checks import Checks, Sum, Sums, row_checks
-from penstock.sinks.view_tables import LIVE, NUMBER, SINCE, Layout, summed
+from penstock.sinks.view_tables import Layout, summed
 
 _SLICE = 100_000  # rows that are Python values at one time
 

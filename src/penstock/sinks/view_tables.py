@@ -12,14 +12,10 @@ from functools import cached_property
 
 import pyarrow as pa
 
-from penstock.core.change import POSITION, TIME
+from penstock.core.columns import CRC, DELETED, LIVE, NUMBER, POSITION, SINCE, TIME, UNTIL
 from penstock.core.schema import Schema
 from penstock.sinks.sqlite_values import affinity
 
-SINCE, UNTIL, DELETED = "__since", "__until", "__deleted"
-LIVE = "__live"  # of an incoming row: 0 deletes its key, 1 sets it
-NUMBER = "__n"
-CRC = "__crc"
 LOW = 0xFFFFFFFF  # the part of a checksum that is the row's own
 ENDS = (1 << 30) - 1
 KEPT_MARKERS = 10_000

@@ -19,6 +19,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from penstock.core.columns import OP
 from penstock.core.position import Position
 from penstock.core.python_rows import python_rows
 from penstock.core.schema import Schema
@@ -38,7 +39,7 @@ from penstock.flow.resolve import resolve
 from penstock.log.intake.deletes import DELETE
 from penstock.log.intake.stored_rows import deletes_of
 from penstock.log.memory import MemoryLog
-from penstock.log.port import OPS, Topic, TopicSpec
+from penstock.log.port import Topic, TopicSpec
 from penstock.log.producer import Producer
 from penstock.plan import MapArrow, Plan, Source, Step
 from penstock.storage.local import LocalStorage
@@ -317,7 +318,7 @@ def _rows(batch: pa.RecordBatch, names: Sequence[str]) -> Iterable[dict[str, Any
     gone = deletes_of(batch, raw=False)  # a flow writes typed topics
     for i, row in enumerate(python_rows(batch.select(list(names)), "a topic")):
         if gone is not None and gone[i]:
-            row = {name: value for name, value in row.items() if value is not None} | {OPS: DELETE}
+            row = {name: value for name, value in row.items() if value is not None} | {OP: DELETE}
         yield row
 
 

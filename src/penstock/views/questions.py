@@ -7,8 +7,8 @@ their checksums can be verified.
 
 from dataclasses import dataclass
 
-from penstock.core.change import TIME
-from penstock.sinks.view_tables import CRC, DELETED, NUMBER, SINCE, UNTIL, Layout, listed, quoted
+from penstock.core.columns import CRC, DELETED, NUMBER, SINCE, TIME, UNTIL
+from penstock.sinks.view_tables import Layout, listed, quoted
 
 _LAST = 2**63 - 1  # the number of a current version: after all that went to history
 

@@ -6,10 +6,11 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
+from penstock.core.columns import CRC, DELETED, NUMBER, SINCE, UNTIL
 from penstock.sinks import view_file
 from penstock.sinks.sqlite_values import Value, as_stored
 from penstock.sinks.view_checks import Sum, Sums, line_check, row_checks, with_ends
-from penstock.sinks.view_tables import CRC, DELETED, LOW, NUMBER, SINCE, UNTIL, Layout, summed
+from penstock.sinks.view_tables import LOW, Layout, summed
 from penstock.views.questions import answered, select_table
 
 Columns = Mapping[str, pa.Array]  # as SQLite holds them

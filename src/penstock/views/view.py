@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from penstock.core.change import TIME
+from penstock.core.columns import CRC, DELETED, SINCE, TIME, UNTIL
 from penstock.core.position import Position
 from penstock.core.python_rows import python_rows
 from penstock.core.schema import TIMESTAMP
@@ -21,7 +21,7 @@ from penstock.log.intake.conversion import Misfit, converter, misfit_text
 from penstock.sinks import view_file
 from penstock.sinks.sqlite_values import Value, from_stored, to_sqlite
 from penstock.sinks.view_checks import Sum, Sums
-from penstock.sinks.view_tables import CRC, DELETED, SINCE, UNTIL, Layout
+from penstock.sinks.view_tables import Layout
 from penstock.views.directory import view_path
 from penstock.views.questions import Question, answered, select_gone, select_history, select_new, select_one, select_rows
 from penstock.views.soundness import AT_ONCE, Columns, Soundness, columns_of, compare, verify, verify_all

@@ -9,13 +9,13 @@ import pytest
 from faults.engine_shop import SparkFree
 from penstock import Producer, Schema, TopicSpec
 from penstock.cli.flow.load import load_flows
+from penstock.core.columns import HEADERS
 from penstock.engine.diagnose.inspect import decisions_of
 from penstock.engine.flows.dead import DeadLetter, dead_letters_of
 from penstock.engine.flows.redriving import Redriving
 from penstock.engine.run import loop
 from penstock.errors import StorageError
 from penstock.log.open import open_log
-from penstock.log.port import HEADERS
 from penstock.storage.local import LocalStorage
 from unit.cli.calling import Call, calls_of
 

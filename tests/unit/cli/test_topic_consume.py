@@ -8,10 +8,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from penstock.core.columns import KEY, VALUE
 from penstock.log.consumer import last_rows
 from penstock.log.memory import MemoryLog
 from penstock.log.open import open_log
-from penstock.log.port import KEY, VALUE, TopicSpec
+from penstock.log.port import TopicSpec
 from penstock.log.producer import Producer
 
 from .test_topic import ORDERS, Call, call, lines, order, topic

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from faults.cleaning_script import Script
-from penstock.core.change import WATERMARK as W
+from penstock.core.columns import WATERMARK as W
 from penstock.core.schema import Schema
 from penstock.core.time import NEVER
 from penstock.engine.source.read import ADDRESS, Range, read

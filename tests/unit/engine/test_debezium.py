@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock import Flow, FlowTest, Producer, Schema
-from penstock.core.change import POSITION, TIME
+from penstock.core.columns import POSITION, TIME
 from penstock.core.position import position_text
 from penstock.core.time import NEVER, moment
 from penstock.engine.execute.program import lower

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.core.change import POSITION, TIME, WATERMARK
+from penstock.core.columns import POSITION, TIME, WATERMARK
 from penstock.core.schema import Schema
 from penstock.engine.lookup.rows import LookupClient, client_of, look_up
 from penstock.errors import BadFlow, Unanswered

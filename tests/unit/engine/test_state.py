@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from penstock.core.change import HASH
+from penstock.core.columns import HASH
 from penstock.core.hashing import bucket_of
 from penstock.engine.state import runs as state
 from penstock.engine.state.refs import RunRef

@@ -5,11 +5,12 @@ from datetime import timedelta
 
 import pyarrow as pa
 
+from penstock.core.columns import VALUE
 from penstock.core.time import FixedClock, micros
 from penstock.engine.run.tidying import tidied
 from penstock.log.groups.port import Source
 from penstock.log.memory import MemoryLog
-from penstock.log.port import VALUE, TopicSpec
+from penstock.log.port import TopicSpec
 from waiting import until
 
 HOUR = timedelta(hours=1)

@@ -8,7 +8,8 @@ import orjson
 import pytest
 
 from penstock import Flow, FlowTest, Producer, Schema, TopicSpec, agg
-from penstock.core.change import APPENDED, OP, POSITION, TIME, WATERMARK, Op
+from penstock.core.change import Op
+from penstock.core.columns import APPEND_TIME, OP, POSITION, TIME, WATERMARK
 from penstock.core.position import Position
 from penstock.core.time import NEVER, micros, moment
 from penstock.engine.execute.program import Program, lower
@@ -220,7 +221,7 @@ def test_versions_carry_op_time_the_floor_and_where_they_come_from() -> None:
     assert rows.column(WATERMARK).to_pylist() == [42, 42], "no row of a table moves its watermark"
     assert [Position.decode(p) for p in rows.column(POSITION).to_pylist()] == [Position("users", 1, 0), Position("users", 1, 1)]
     assert rows.column("name").to_pylist() == ["a", None]
-    assert APPENDED not in rows.column_names
+    assert APPEND_TIME not in rows.column_names
 
 
 def test_rows_carry_their_append_time_where_a_step_looks_at_it(flow_test: Start) -> None:

@@ -8,7 +8,8 @@ from typing import Any
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from penstock.core.change import OP, POSITION, TIME, WATERMARK, Op
+from penstock.core.change import Op
+from penstock.core.columns import OP, POSITION, TIME, WATERMARK
 from penstock.core.position import Position
 from penstock.core.time import NEVER
 from penstock.kernels.memory import MemoryRunner, Ran

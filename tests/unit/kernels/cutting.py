@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pytest
 
-from penstock.core.change import POSITION, TIME, WATERMARK
+from penstock.core.columns import POSITION, TIME, WATERMARK
 from penstock.core.position import Position
 from penstock.core.time import FOREVER, NEVER, micros
 from penstock.kernels.memory import MemoryRunner

@@ -11,7 +11,8 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 from penstock import plan
-from penstock.core.change import APPENDED, OP, POSITION, TIME, WATERMARK, Op
+from penstock.core.change import Op
+from penstock.core.columns import APPEND_TIME, OP, POSITION, TIME, WATERMARK
 from penstock.core.position import Position
 from penstock.core.time import FOREVER, NEVER, moment
 from penstock.kernels.asof.enrich import EnrichKernel
@@ -69,16 +70,16 @@ class Epoch:
 def rows_table(rows: Sequence[Row]) -> pa.Table:
     columns = {"k": [r.k for r in rows], "x": [r.x for r in rows], "v": [r.number for r in rows]}
     columns |= {TIME: [r.t for r in rows], WATERMARK: [r.W for r in rows], POSITION: [r.position for r in rows]}
-    types = pa.schema([*STREAM, (TIME, pa.int64()), (WATERMARK, pa.int64()), (POSITION, pa.binary()), (APPENDED, pa.int64())])
-    return pa.table(columns | {APPENDED: [r.app for r in rows]}, schema=types)
+    types = pa.schema([*STREAM, (TIME, pa.int64()), (WATERMARK, pa.int64()), (POSITION, pa.binary()), (APPEND_TIME, pa.int64())])
+    return pa.table(columns | {APPEND_TIME: [r.app for r in rows]}, schema=types)
 
 
 def versions_table(given: Sequence[Version]) -> pa.Table:
     columns: dict[str, list[Any]] = {"key": [v.k for v in given], "kx": [v.x for v in given], "v": [v.v for v in given]}
     columns |= {"name": [None if v.v is None else f"name {v.v}" for v in given], TIME: [v.t for v in given]}
-    columns |= {POSITION: [v.place.encode() for v in given], APPENDED: [v.app for v in given]}
+    columns |= {POSITION: [v.place.encode() for v in given], APPEND_TIME: [v.app for v in given]}
     columns[OP] = [Op.DELETE if v.v is None else Op.INSERT for v in given]
-    system = [(TIME, pa.int64()), (POSITION, pa.binary()), (APPENDED, pa.int64()), (OP, pa.int8())]
+    system = [(TIME, pa.int64()), (POSITION, pa.binary()), (APPEND_TIME, pa.int64()), (OP, pa.int8())]
     return pa.table(columns, schema=pa.schema([*TABLE, *system]))
 
 
@@ -155,7 +156,7 @@ class Specification:
         v = self.answer(r)
         told = {"k": r.k, "x": r.x, "v": r.number, "table_v": v and v.v, "name": v and f"name {v.v}"}
         told |= {"since": v and moment(v.t), "place": v and str(v.place)}
-        return told | {TIME: r.t, WATERMARK: r.W, POSITION: r.position, APPENDED: r.app}
+        return told | {TIME: r.t, WATERMARK: r.W, POSITION: r.position, APPEND_TIME: r.app}
 
     def output(self) -> list[dict[str, Any]]:
         ready = [r for r in self.rows if self.ready(r)]

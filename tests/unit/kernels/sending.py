@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
-from penstock.core.change import OP, Op
+from penstock.core.change import Op
+from penstock.core.columns import OP
 from unit.kernels.cutting import Outcome, counted
 
 Shown = dict[str, Any]

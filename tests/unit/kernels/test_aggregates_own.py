@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.core.columns import FAILED
 from penstock.errors import BadRow
 from penstock.kernels.aggregates.partials import Aggregation
-from penstock.kernels.aggregates.unanswered import FAILED
 from penstock.plan import Aggregate
 
 LONG, DOUBLE = pa.int64(), pa.float64()

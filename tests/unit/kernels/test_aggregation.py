@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.core.change import POSITION, TIME
+from penstock.core.columns import POSITION, TIME
 from penstock.kernels.aggregates.partials import Aggregation
 from penstock.plan import Aggregate
 

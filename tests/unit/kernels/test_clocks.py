@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from penstock.core.change import HASH
+from penstock.core.columns import HASH
 from penstock.core.time import FIRST, LAST
 from penstock.kernels.clocks import DELAY, STEP, STEPS, Readings, Rule, correct, merged, recall
 

@@ -15,7 +15,8 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from penstock import plan
-from penstock.core.change import APPENDED, HASH, OP, POSITION, TIME, WATERMARK, Op
+from penstock.core.change import Op
+from penstock.core.columns import APPEND_TIME, HASH, OP, POSITION, TIME, WATERMARK
 from penstock.core.hashing import hash64
 from penstock.core.time import FOREVER, NEVER, moment
 from penstock.kernels.asof import enrich, versions
@@ -180,7 +181,7 @@ def test_a_row_waits_until_the_frontier_has_gone_far_enough_and_shows_meanwhile(
     opened = runner.open_rows()
     assert opened is not None
     assert told(opened) == [(10, 2)]
-    assert opened.schema.names == [*OUTPUT.names, TIME, WATERMARK, POSITION, APPENDED]
+    assert opened.schema.names == [*OUTPUT.names, TIME, WATERMARK, POSITION, APPEND_TIME]
     out = epoch_of(runner, frontier=16)
     assert told(out.rows) == [(10, 2)]
     assert out.fates == {"held": -1, "answered": 1}
@@ -275,7 +276,7 @@ def test_positions_are_asked_for_where_they_are_needed() -> None:
     keeping.gives_position = correcting.gives_position = False
     assert (position_needed(keeping, 0), position_needed(keeping, 1)) == (False, True)
     assert correcting.needs_position == (True, True)
-    bare = rows_table([Row(10)]).drop_columns([POSITION, APPENDED])
+    bare = rows_table([Row(10)]).drop_columns([POSITION, APPEND_TIME])
     out = MemoryRunner(keeping, buckets=2).epoch([[bare], [versions_table([Version(3)])]], [NEVER, NEVER])
     assert out.rows.column_names == [*OUTPUT.names, TIME, WATERMARK]
     assert told(out.rows) == [(10, 1)]

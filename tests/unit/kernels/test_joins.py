@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from penstock.core.change import HASH, POSITION, TIME, WATERMARK
+from penstock.core.columns import HASH, POSITION, TIME, WATERMARK
 from penstock.core.expression import Call, Column, Expression, Literal, Tree
 from penstock.core.hashing import bucket_of
 from penstock.core.time import FOREVER, NEVER

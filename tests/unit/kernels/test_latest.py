@@ -8,7 +8,8 @@ import pyarrow as pa
 import pytest
 
 from penstock import plan
-from penstock.core.change import HASH, OP, POSITION, TIME, WATERMARK, Op
+from penstock.core.change import Op
+from penstock.core.columns import HASH, OP, POSITION, TIME, WATERMARK
 from penstock.core.time import NEVER
 from penstock.kernels.memory import MemoryRunner
 from penstock.kernels.port import Prepared

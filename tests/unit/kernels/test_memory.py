@@ -6,7 +6,7 @@ from itertools import pairwise
 import numpy as np
 import pyarrow as pa
 
-from penstock.core.change import HASH
+from penstock.core.columns import HASH
 from penstock.kernels.memory import MemoryRunner
 from penstock.kernels.port import Changes, Prepared, State, Stepped
 

@@ -2,7 +2,7 @@
 
 import pyarrow as pa
 
-from penstock.core.change import POSITION, TIME, WATERMARK
+from penstock.core.columns import POSITION, TIME, WATERMARK
 from penstock.kernels.rowwise import as_input, keep_where, with_columns
 
 ROWS = pa.table(

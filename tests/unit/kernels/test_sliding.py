@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from penstock import plan
-from penstock.core.change import HASH, POSITION, TIME, WATERMARK
+from penstock.core.columns import HASH, POSITION, TIME, WATERMARK
 from penstock.core.hashing import hash64
 from penstock.core.time import FOREVER, NEVER, moment
 from penstock.kernels import keyed

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import numpy as np
 import pyarrow as pa
 
-from penstock.core.change import HASH, TIME
+from penstock.core.columns import HASH, TIME
 from penstock.core.time import FOREVER, NEVER
 from penstock.kernels.columns import sorted_by_hash
 from penstock.kernels.port import Changes, State

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from penstock.core.change import HASH, POSITION, TIME, WATERMARK
+from penstock.core.columns import HASH, POSITION, TIME, WATERMARK
 from penstock.core.time import FOREVER, NEVER
 from penstock.kernels.memory import MemoryRunner
 from penstock.kernels.port import State

@@ -9,6 +9,7 @@ import pytest
 
 from laws.blind import BlindLog
 from penstock import Flow
+from penstock.core.columns import KEY, VALUE
 from penstock.core.time import FixedClock
 from penstock.engine.run.context import FlowContext
 from penstock.engine.run.driver import Driver
@@ -21,7 +22,7 @@ from penstock.log.consumer import read
 from penstock.log.groups.memory import MemoryGroups
 from penstock.log.groups.reading import read_batch
 from penstock.log.memory import MemoryLog
-from penstock.log.port import KEY, VALUE, Chunk, TopicSpec
+from penstock.log.port import Chunk, TopicSpec
 from penstock.storage.local import LocalStorage
 
 ROWS = 12

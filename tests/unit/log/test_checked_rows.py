@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 import penstock
+from penstock.core.columns import KEY, VALUE
 from penstock.core.schema import TIMESTAMP, Schema
 from penstock.core.time import NEVER
 from penstock.errors import BadRow
@@ -21,7 +22,7 @@ from penstock.log.intake.attributes import Given
 from penstock.log.intake.checked import CheckedRows, RowCheck
 from penstock.log.intake.rows_in import Intake
 from penstock.log.memory import MemoryLog
-from penstock.log.port import KEY, VALUE, Log, Topic, TopicSpec
+from penstock.log.port import Log, Topic, TopicSpec
 from penstock.log.producer import Producer
 from penstock.storage.memory import MemoryStorage
 

@@ -9,10 +9,11 @@ import orjson
 import pyarrow as pa
 import pytest
 
+from penstock.core.columns import EVENT_TIME
 from penstock.core.schema import TIMESTAMP, Schema
 from penstock.core.time import micros
 from penstock.log.intake.codec import decode_json, encode_json, event_times, key_bytes, to_batch
-from penstock.log.port import EVENT_TIME, TopicSpec
+from penstock.log.port import TopicSpec
 
 ORDERS = Schema.of("order_id string, user_id long, amount double, at timestamp")
 

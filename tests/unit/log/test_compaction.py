@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from faults.cleaning_model import NOW, SCHEMA, SECOND, Model, Row
+from penstock.core.columns import KEY
 from penstock.core.hashing import hash64
 from penstock.core.time import NEVER, FixedClock
 from penstock.log.cleaning import compaction
@@ -16,7 +17,7 @@ from penstock.log.cleaning.compaction import latest
 from penstock.log.file.log import FileLog
 from penstock.log.file.topic import FileTopic
 from penstock.log.holding import Held
-from penstock.log.port import KEY, Chunk, Frame, TopicSpec
+from penstock.log.port import Chunk, Frame, TopicSpec
 from penstock.storage.local import LocalStorage
 from penstock.storage.memory import MemoryStorage
 

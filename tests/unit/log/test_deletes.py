@@ -5,12 +5,13 @@ from typing import Any
 
 import pytest
 
+from penstock.core.columns import KEY, OP
 from penstock.core.schema import Schema
 from penstock.core.time import FixedClock, micros
 from penstock.errors import BadRow
 from penstock.log.consumer import read, records
 from penstock.log.memory import MemoryLog
-from penstock.log.port import KEY, OPS, Topic, TopicSpec
+from penstock.log.port import Topic, TopicSpec
 from penstock.log.producer import Producer
 
 NOW = micros(dt.datetime(2024, 1, 15, 12))
@@ -42,7 +43,7 @@ def test_a_delete_stores_the_key_and_nothing_else() -> None:
     assert receipt.position is not None
     assert receipt.position.offset == 1
     last = stored(users)[-1]
-    assert last == {"user_id": 1, "country": None, "price": None, "at": None, KEY: b"1", OPS: 3}
+    assert last == {"user_id": 1, "country": None, "price": None, "at": None, KEY: b"1", OP: 3}
 
 
 @pytest.mark.parametrize("key", [7, "7", {"user_id": 7}, {"user_id": "7", "country": "DE"}])
@@ -139,7 +140,7 @@ def test_lines_that_say_so_are_deletes_among_rows() -> None:
         (3, "column 'country' wants string, found nothing: it must not be null"),
         (4, "a delete without 'user_id': it says which row is gone"),
     ]
-    assert [(row["user_id"], row.get(OPS)) for row in stored(users)] == [(1, None), (1, 3), (2, None)]
+    assert [(row["user_id"], row.get(OP)) for row in stored(users)] == [(1, None), (1, 3), (2, None)]
     assert str(stored(users)[0]["price"]) == "12.30"
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from penstock.core.columns import KEY
 from penstock.core.time import FixedClock
 from penstock.errors import OffsetGone
 from penstock.log.file.log import FileLog
@@ -15,7 +16,7 @@ from penstock.log.groups.consumer import GroupConsumer, GroupSettings
 from penstock.log.groups.lag import Lag, lags
 from penstock.log.groups.resetting import carry_out, plan
 from penstock.log.memory import MemoryLog
-from penstock.log.port import KEY, TopicSpec
+from penstock.log.port import TopicSpec
 from penstock.storage.local import LocalStorage
 from waiting import until
 

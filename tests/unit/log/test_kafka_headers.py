@@ -6,10 +6,10 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.core.columns import EVENT_TIME, HEADERS, OP, POSITION, WATERMARK
 from penstock.core.schema import TIMESTAMP
 from penstock.log.kafka.headers import deletes_in, marks_of, row_headers, system_columns
 from penstock.log.kafka.read.fetching import Headers
-from penstock.log.port import EVENT_TIME, HEADERS, OPS, ORIGIN, WATERMARK
 
 times = st.integers(-(10**15), 10**16)
 rows = st.lists(st.tuples(times, st.binary(max_size=30), st.none() | times), min_size=1, max_size=8)
@@ -22,7 +22,7 @@ def test_time_position_and_watermark_of_a_flows_rows_come_back(
 ) -> None:
     """Also where other records stand among them, and where the array is a part of a larger one."""
     time, origin, judged = (list(column) for column in zip(*given, strict=True))
-    columns = {EVENT_TIME: pa.array(time, pa.int64()).cast(TIMESTAMP), ORIGIN: pa.array(origin, pa.binary())}
+    columns = {EVENT_TIME: pa.array(time, pa.int64()).cast(TIMESTAMP), POSITION: pa.array(origin, pa.binary())}
     found = row_headers(pa.record_batch(columns | {WATERMARK: pa.array(judged, pa.int64())}))
     assert found is not None
     headers = Headers.of({2 * i: row for i, row in enumerate(found) if row})
@@ -34,7 +34,7 @@ def test_time_position_and_watermark_of_a_flows_rows_come_back(
         if i >= min(skip, len(given) - 1):
             for column, value in zip(expected, row, strict=True):
                 column[2 * i] = value
-    assert [back[EVENT_TIME].cast(pa.int64()).to_pylist(), back[ORIGIN].to_pylist(), back[WATERMARK].to_pylist()] == expected
+    assert [back[EVENT_TIME].cast(pa.int64()).to_pylist(), back[POSITION].to_pylist(), back[WATERMARK].to_pylist()] == expected
 
 
 def test_a_header_that_is_too_short_to_be_a_flows_is_not_taken_for_one() -> None:
@@ -46,7 +46,7 @@ def test_event_times_deletes_and_headers_of_users_come_back() -> None:
     given = pa.record_batch(
         {
             EVENT_TIME: pa.array([5, None, -7], TIMESTAMP),
-            OPS: pa.array([None, 3, None], pa.int8()),
+            OP: pa.array([None, 3, None], pa.int8()),
             HEADERS: pa.array([[("a", b"1"), ("a", None)], None, []], pa.map_(pa.string(), pa.binary())),
         }
     )

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
+from penstock.core.columns import VALUE
 from penstock.errors import BadRow, PenstockError, StorageError
 from penstock.log.file.log import FileLog
-from penstock.log.port import VALUE, Topic, TopicSpec
+from penstock.log.port import Topic, TopicSpec
 from penstock.queue.on_log.group_commit import Outbox
 from penstock.queue.port import Message
 from penstock.storage.local import LocalStorage

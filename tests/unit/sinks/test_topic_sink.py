@@ -6,7 +6,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from penstock.core.change import OP, POSITION, TIME, WATERMARK, Op
+from penstock.core.change import Op
+from penstock.core.columns import OP, POSITION, TIME, WATERMARK
 from penstock.core.hashing import partition_of
 from penstock.core.schema import TIMESTAMP, Schema
 from penstock.core.time import FOREVER, NEVER

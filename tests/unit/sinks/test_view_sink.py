@@ -9,7 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from penstock.core.change import OP, POSITION, TIME, Op
+from penstock.core.change import Op
+from penstock.core.columns import OP, POSITION, TIME
 from penstock.core.schema import Schema
 from penstock.errors import Mismatch, SinkError
 from penstock.sinks.port import Delivery, Marker, SinkSpec

@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.core.change import OP, POSITION, TIME, Op
+from penstock.core.change import Op
+from penstock.core.columns import OP, POSITION, TIME
 from penstock.core.position import Position
 from penstock.core.schema import Schema
 from penstock.core.time import NEVER

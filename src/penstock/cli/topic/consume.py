@@ -14,25 +14,23 @@ from penstock.cli.output import csv_line, inert, is_text, kind_of, print_table, 
 from penstock.cli.table import Writer
 from penstock.cli.topic.rows import META, Rows, as_object, parsed, rows_of
 from penstock.cli.topic.where import Condition
+from penstock.core.columns import (
+    KEY,
+    SHOWN_APPEND_TIME,
+    SHOWN_HEADERS,
+    SHOWN_KEY,
+    SHOWN_OFFSET,
+    SHOWN_OP,
+    SHOWN_PARTITION,
+    SHOWN_TIME,
+)
 from penstock.core.time import instant
 from penstock.errors import BadInput, BadTime
-from penstock.log.consumer import (
-    APPEND_TIME,
-    HEADERS_OUT,
-    KEY_OUT,
-    OFFSET,
-    OP_OUT,
-    PARTITION,
-    TIME_OUT,
-    Where,
-    last_rows,
-    output_names,
-    read,
-)
+from penstock.log.consumer import Where, last_rows, output_names, read
 from penstock.log.intake.deletes import delete_line
 from penstock.log.intake.rows_in import key_columns
 from penstock.log.intake.text import encode_json, json_values
-from penstock.log.port import KEY, Topic, TopicSpec
+from penstock.log.port import Topic, TopicSpec
 
 TABLE_ROWS = 1000  # a table is laid out as a whole: a longer one is printed in parts
 _NUMBER = re.compile(r"\d{1,18}", re.ASCII)
@@ -114,7 +112,7 @@ class _Choice:
 def _condition(spec: TopicSpec, where: str) -> Condition:
     names = output_names(spec)
     own = [f.name for f in spec.schema if pa.types.is_timestamp(f.type)] if spec.schema else []
-    condition = Condition(where, [*own, names[TIME_OUT], names[APPEND_TIME]])
+    condition = Condition(where, [*own, names[SHOWN_TIME], names[SHOWN_APPEND_TIME]])
     there = [*spec.schema.names, *names.values()] if spec.schema else condition.columns
     for name in condition.columns:
         if name not in there:
@@ -168,7 +166,7 @@ def write_jsonl(chosen: Iterator[Rows], out: Out, meta: bool) -> None:
 def _deleted(rows: Rows, i: int) -> bytes:
     """What is known of a row that is gone: its columns; in a raw topic its key."""
     if rows.values is not None:
-        return delete_line({KEY: rows.meta(KEY_OUT)[i].as_py()})
+        return delete_line({KEY: rows.meta(SHOWN_KEY)[i].as_py()})
     own = rows.table.select(rows.own).slice(i, 1)
     return delete_line({name: json_values(own.column(name))[0] for name in own.column_names})
 
@@ -245,10 +243,10 @@ def write_tables(chosen: Iterator[Rows], spec: TopicSpec, meta: bool, live: bool
 def _for_people(rows: Rows, spec: TopicSpec, seen: set[str]) -> pa.Table:
     """Position first, then the row; what no row has (nor had before: seen), and what stands in a column anyway, is left out."""
     names = dict(zip(META, rows.table.schema.names[len(rows.own) :], strict=True))
-    order = [names[PARTITION], names[OFFSET]]
-    order += [] if spec.key and not (rows.gone and spec.schema is None) else [names[KEY_OUT]]
-    order += [] if spec.time else [names[TIME_OUT]]
-    order += [*rows.own, names[HEADERS_OUT], names[OP_OUT]]
+    order = [names[SHOWN_PARTITION], names[SHOWN_OFFSET]]
+    order += [] if spec.key and not (rows.gone and spec.schema is None) else [names[SHOWN_KEY]]
+    order += [] if spec.time else [names[SHOWN_TIME]]
+    order += [*rows.own, names[SHOWN_HEADERS], names[SHOWN_OP]]
     seen |= {name for name in names.values() if rows.table.column(name).null_count < rows.count}
     empty = set(names.values()) - seen
     return rows.table.select([name for name in order if name not in empty])

@@ -7,10 +7,20 @@ from typing import Any
 import orjson
 import pyarrow as pa
 
-from penstock.log.consumer import APPEND_TIME, HEADERS_OUT, KEY_OUT, OFFSET, OP_OUT, PARTITION, TIME_OUT, output_names
-from penstock.log.port import VALUE, TopicSpec
+from penstock.core.columns import (
+    SHOWN_APPEND_TIME,
+    SHOWN_HEADERS,
+    SHOWN_KEY,
+    SHOWN_OFFSET,
+    SHOWN_OP,
+    SHOWN_PARTITION,
+    SHOWN_TIME,
+    VALUE,
+)
+from penstock.log.consumer import output_names
+from penstock.log.port import TopicSpec
 
-META = (PARTITION, OFFSET, KEY_OUT, TIME_OUT, APPEND_TIME, HEADERS_OUT, OP_OUT)
+META = (SHOWN_PARTITION, SHOWN_OFFSET, SHOWN_KEY, SHOWN_TIME, SHOWN_APPEND_TIME, SHOWN_HEADERS, SHOWN_OP)
 
 
 @dataclass(frozen=True)
@@ -28,12 +38,12 @@ class Rows:
     @property
     def op(self) -> str:
         """The column that tells deletes from rows, by its name here."""
-        return str(self.table.schema.names[len(self.own) + META.index(OP_OUT)])
+        return str(self.table.schema.names[len(self.own) + META.index(SHOWN_OP)])
 
     @property
     def gone(self) -> list[int]:
         """The rows that are deletes."""
-        ops = self.meta(OP_OUT)
+        ops = self.meta(SHOWN_OP)
         return [] if ops.null_count == len(ops) else [i for i, op in enumerate(ops.to_pylist()) if op is not None]
 
     @property
@@ -70,9 +80,9 @@ def free_name(name: str, taken: Any) -> str:
 
 
 def _meta(column: pa.ChunkedArray, name: str) -> pa.Array | pa.ChunkedArray:
-    if name == KEY_OUT:
+    if name == SHOWN_KEY:
         return pa.array([readable(key) for key in column.to_pylist()], pa.string())
-    if name == HEADERS_OUT:
+    if name == SHOWN_HEADERS:
         shown = [h and [(k, readable(v)) for k, v in h] for h in column.to_pylist()]
         return pa.array(shown, pa.map_(pa.string(), pa.string()))
     return column

@@ -5,20 +5,30 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from penstock.core.columns import (
+    SHOWN_APPEND_TIME,
+    SHOWN_HEADERS,
+    SHOWN_KEY,
+    SHOWN_OFFSET,
+    SHOWN_OP,
+    SHOWN_PARTITION,
+    SHOWN_TIME,
+    VALUE,
+)
 from penstock.core.schema import TIMESTAMP, Schema, type_text
 from penstock.errors import BadRow, BadSchema
-from penstock.log.consumer import APPEND_TIME, HEADERS_OUT, KEY_OUT, OFFSET, OP_OUT, PARTITION, TIME_OUT, output_names, read
+from penstock.log.consumer import output_names, read
 from penstock.log.intake.codec import decode_json
-from penstock.log.port import VALUE, Topic, TopicSpec
+from penstock.log.port import Topic, TopicSpec
 
 _SYSTEM_TYPES = {
-    PARTITION: pa.int32(),
-    OFFSET: pa.int64(),
-    KEY_OUT: pa.binary(),
-    TIME_OUT: TIMESTAMP,
-    APPEND_TIME: TIMESTAMP,
-    HEADERS_OUT: pa.map_(pa.string(), pa.binary()),
-    OP_OUT: pa.string(),
+    SHOWN_PARTITION: pa.int32(),
+    SHOWN_OFFSET: pa.int64(),
+    SHOWN_KEY: pa.binary(),
+    SHOWN_TIME: TIMESTAMP,
+    SHOWN_APPEND_TIME: TIMESTAMP,
+    SHOWN_HEADERS: pa.map_(pa.string(), pa.binary()),
+    SHOWN_OP: pa.string(),
 }
 
 
@@ -72,13 +82,13 @@ class Shape:
     def _refuse_deletes(self, table: pa.Table, partition: int) -> None:
         """A delete without its op would look like a row."""
         names = output_names(self.spec)
-        ops = table.column(names[OP_OUT])
-        if not self.spec.schema or names[OP_OUT] in self.wanted.names or ops.null_count == len(ops):
+        ops = table.column(names[SHOWN_OP])
+        if not self.spec.schema or names[SHOWN_OP] in self.wanted.names or ops.null_count == len(ops):
             return
-        offset = table.column(names[OFFSET])[ops.is_valid().to_pylist().index(True)].as_py()
+        offset = table.column(names[SHOWN_OFFSET])[ops.is_valid().to_pylist().index(True)].as_py()
         raise BadRow(
             f"the record at {self.spec.name}/{partition}, offset {offset}, is a delete, and the query would take it for a row",
-            hint=f"set includeSystemColumns: the column `{names[OP_OUT]}` tells deletes from rows",
+            hint=f"set includeSystemColumns: the column `{names[SHOWN_OP]}` tells deletes from rows",
         )
 
     def _decoded(self, table: pa.Table, partition: int) -> dict[str, pa.ChunkedArray]:
@@ -86,7 +96,7 @@ class Shape:
         decoded = decode_json(table.column(VALUE), self.json)
         if decoded.rejected:
             first = decoded.rejected[0]
-            offset = table.column(output_names(self.spec)[OFFSET])[first.index].as_py()
+            offset = table.column(output_names(self.spec)[SHOWN_OFFSET])[first.index].as_py()
             raise BadRow(
                 f"the record at {self.spec.name}/{partition}, offset {offset}, does not fit the schema of the query",
                 first.reason,

@@ -6,11 +6,12 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
+from penstock.core.columns import EVENT_TIME, KEY
 from penstock.core.schema import TIMESTAMP
 from penstock.errors import BadRow, StorageError
 from penstock.log.intake.rows_in import Intake
 from penstock.log.intake.stored_rows import physical
-from penstock.log.port import EVENT_TIME, KEY, Topic, TopicSpec
+from penstock.log.port import Topic, TopicSpec
 from penstock.log.producer import FRAME_BYTES
 from penstock.storage.port import Appender, Storage
 

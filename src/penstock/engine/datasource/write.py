@@ -10,6 +10,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
+from penstock.core.columns import VALUE
 from penstock.core.schema import Schema
 from penstock.engine.datasource.ingest import Ingest
 from penstock.engine.datasource.options import WriteOptions
@@ -17,7 +18,7 @@ from penstock.engine.datasource.staging import Part, frames, stage
 from penstock.errors import AlreadyThere, BadInput, Mismatch, NotFound, PenstockError, StorageError
 from penstock.log.intake.rows_in import check_settings, fitted_table
 from penstock.log.open import open_log
-from penstock.log.port import VALUE, Topic, TopicSpec
+from penstock.log.port import Topic, TopicSpec
 from penstock.storage.local import LocalStorage
 
 # Local properties that Spark gives the jobs of a stream. The id is kept in the checkpoint: it says which checkpoint this is.

@@ -8,11 +8,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from penstock.core.columns import EVENT_TIME, VALUE
 from penstock.core.schema import Schema
 from penstock.core.time import NEVER, duration_text, micros
 from penstock.errors import PenstockError
 from penstock.log.intake.codec import decode_json
-from penstock.log.port import EVENT_TIME, VALUE, Chunk, Log, Topic
+from penstock.log.port import Chunk, Log, Topic
 
 SAMPLE = 2_000_000  # rows of a partition that are looked at: its last
 

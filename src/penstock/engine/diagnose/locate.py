@@ -9,6 +9,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.core.columns import KEY, OP, VALUE
 from penstock.core.position import Position
 from penstock.core.time import text
 from penstock.engine.execute.program import DEAD, LATE
@@ -18,7 +19,7 @@ from penstock.errors import NotFound
 from penstock.log.intake.codec import encode_json
 from penstock.log.intake.deletes import DELETE
 from penstock.log.intake.stored_rows import deletes_of
-from penstock.log.port import KEY, OPS, VALUE, End, Log, Topic
+from penstock.log.port import End, Log, Topic
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,7 @@ def _removed(where: Position, end: End) -> NotFound:
 
 def _shown(topic: Topic, row: pa.RecordBatch) -> dict[str, Any]:
     """The columns of a row as JSON has them; of a raw topic its text."""
-    gone = {OPS: DELETE} if deletes_of(row, topic.spec.schema is None) is not None else {}
+    gone = {OP: DELETE} if deletes_of(row, topic.spec.schema is None) is not None else {}
     if topic.spec.schema is None:
         name = KEY if gone else VALUE
         shown = row.column(name)[0].as_py() if name in row.schema.names else None

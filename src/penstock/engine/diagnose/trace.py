@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.core.change import ADDRESS, TIME, WATERMARK
+from penstock.core.columns import ADDRESS, TIME, WATERMARK
 from penstock.core.time import FOREVER, NEVER
 from penstock.engine.execute.program import Program, lower
 from penstock.engine.execute.rowwise import Applied, row_step

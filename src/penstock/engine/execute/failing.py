@@ -7,7 +7,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.core.change import ADDRESS, OP, POSITION, TIME, WATERMARK, Op
+from penstock.core.change import Op
+from penstock.core.columns import ADDRESS, OP, POSITION, TIME, WATERMARK
 from penstock.core.position import position_text, record_of
 from penstock.core.schema import TIMESTAMP
 from penstock.core.time import NEVER

@@ -3,7 +3,7 @@
 import numpy as np
 import pyarrow as pa
 
-from penstock.core.change import ADDRESS, POSITION, TIME, WATERMARK
+from penstock.core.columns import ADDRESS, POSITION, TIME, WATERMARK
 from penstock.core.position import Position
 from penstock.core.schema import TIMESTAMP
 from penstock.core.time import NEVER

@@ -8,7 +8,7 @@ from typing import Protocol
 import polars as pl
 import pyarrow as pa
 
-from penstock.core.change import ADDRESS, APPENDED, OP, POSITION, TIME, WATERMARK
+from penstock.core.columns import ADDRESS, APPEND_TIME, OP, POSITION, TIME, WATERMARK
 from penstock.engine.execute.failing import Failure, Refused, cause_of, in_order, isolated
 from penstock.engine.lookup.rows import look_up
 from penstock.errors import BadFlow, BadRow, PenstockError
@@ -18,7 +18,7 @@ from penstock.kernels.port import Fates
 from penstock.kernels.rowwise import as_input, hide_where_not, keep_where
 from penstock.plan import Hidden, Lookup, MapArrow, Node, Select, Step, Union, Where
 
-SYSTEM = (TIME, WATERMARK, POSITION, ADDRESS, OP, APPENDED)
+SYSTEM = (TIME, WATERMARK, POSITION, ADDRESS, OP, APPEND_TIME)
 Function = Callable[[pa.Table], pa.Table]
 
 
@@ -125,7 +125,7 @@ class United:
     positioned: bool = True
 
     def apply(self, rows: pa.Table, port: int) -> Applied:
-        travelling = [name for name in (TIME, WATERMARK, POSITION, APPENDED) if name in rows.column_names]
+        travelling = [name for name in (TIME, WATERMARK, POSITION, APPEND_TIME) if name in rows.column_names]
         if self.ordered:
             travelling.append(ADDRESS)
             if ADDRESS not in rows.column_names:

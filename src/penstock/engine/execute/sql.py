@@ -9,13 +9,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.core.change import ADDRESS, APPENDED, OP, POSITION, TIME, WATERMARK
+from penstock.core.columns import ADDRESS, APPEND_TIME, OP, POSITION, TIME, TRIED, WATERMARK
 from penstock.core.schema import Schema
 from penstock.engine.execute.failing import Failure, dead_letters, put_in, sample, stopped
 from penstock.engine.execute.job import Carried, Job, Result
 from penstock.engine.execute.program import DEAD
 from penstock.engine.execute.spark_tasks import settle
-from penstock.engine.execute.sql_guard import TRIED, Guard, tried_expressions
+from penstock.engine.execute.sql_guard import Guard, tried_expressions
 from penstock.engine.execute.staging import Pile
 from penstock.engine.spark.failures import may_be_a_row, translated
 from penstock.engine.state.refs import StagedRef
@@ -24,7 +24,7 @@ from penstock.plan import Step
 from penstock.storage.port import Storage
 
 SYSTEM = {TIME: "bigint", WATERMARK: "bigint", POSITION: "binary"}  # what every row has
-_MORE = {OP: "tinyint", APPENDED: "bigint", ADDRESS: "bigint"}  # what some have: rows that change, append times, an order
+_MORE = {OP: "tinyint", APPEND_TIME: "bigint", ADDRESS: "bigint"}  # what some have: rows that change, append times, an order
 Files = list[tuple[str, int]]  # and their rows
 _ARROW = {"tinyint": pa.int8(), "bigint": pa.int64(), "binary": pa.binary()}
 

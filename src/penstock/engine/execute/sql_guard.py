@@ -12,12 +12,12 @@ from typing import Any
 
 import pyarrow as pa
 
+from penstock.core.columns import TRIED
 from penstock.core.expression import Expression
 from penstock.core.schema import type_text
 from penstock.engine.spark.analyze import first_line
 from penstock.plan import Step
 
-TRIED = "__tried"  # the columns of tried expressions: structs of one field, null where the expression raised
 MOST_CAUSES = 64  # different rows of a step and epoch whose cause is asked for: each is a small query of its own
 UNKNOWN = "not looked up: more than {} different rows failed in one epoch"
 _KEPT = 10_000  # causes that a process remembers

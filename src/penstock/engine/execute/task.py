@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.core.change import ADDRESS, HASH, OP, POSITION, TIME, WATERMARK
+from penstock.core.columns import ADDRESS, FAILED, HASH, OP, POSITION, TIME, WATERMARK
 from penstock.core.hashing import bucket_of
 from penstock.core.time import NEVER
 from penstock.engine.execute import letters
@@ -40,7 +40,6 @@ from penstock.engine.source.spec import topic_of
 from penstock.engine.state.refs import RunRef, StagedRef
 from penstock.engine.state.runs import CARRIED, Merging, StateWriter, apply_changes, load_state, read_arrow, read_run
 from penstock.errors import BadFlow, BadRow, FailedRow, PenstockError
-from penstock.kernels.aggregates.unanswered import FAILED
 from penstock.kernels.port import Changes, Stepped, crossed, keeps_order, position_needed
 from penstock.plan import Step
 

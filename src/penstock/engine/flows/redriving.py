@@ -12,17 +12,18 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
+from penstock.core.columns import APPENDED, BAD, BEFORE, HEADERS, OFFSET, POSITION, RAW, WATERMARK
 from penstock.core.position import Position
 from penstock.core.time import NEVER, micros
 from penstock.engine.flows.dead import DeadLetter
 from penstock.engine.run.decision import Decisions
 from penstock.errors import AlreadyThere, InUse, NotFound, OffsetGone
 from penstock.log.intake.attributes import HEADERS_TYPE
-from penstock.log.port import APPENDED, BAD, BEFORE, HEADERS, OFFSET, ORIGIN, RAW, WATERMARK, Chunk, End, Log, Sender, Topic
+from penstock.log.port import Chunk, End, Log, Sender, Topic
 
 REDRIVE_OF = "redrive-of"  # the header that names the record a redriven one was
 MOST = 1_000  # records that are appended at once
-_READ_ONLY = (OFFSET, BEFORE, BAD, RAW, APPENDED, ORIGIN, WATERMARK)  # columns that a record has where it stands
+_READ_ONLY = (OFFSET, BEFORE, BAD, RAW, APPENDED, POSITION, WATERMARK)  # columns that a record has where it stands
 _FILES = "redriven"
 
 Fate = Literal[

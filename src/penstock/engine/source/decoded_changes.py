@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.core.change import Op
+from penstock.core.columns import KEY, VALUE
 from penstock.core.schema import Schema
 from penstock.core.time import NEVER
 from penstock.engine.source import debezium
@@ -18,7 +19,6 @@ from penstock.engine.source.spec import SourceSpec
 from penstock.log.intake.codec import decode_rows, make_decimals_exact, parse_objects
 from penstock.log.intake.columns import Reasons
 from penstock.log.intake.stored_rows import deletes_of
-from penstock.log.port import KEY, VALUE
 
 Times = npt.NDArray[np.int64]
 NO_PLACE = b"\x00"  # before every place: what stands there never beats a record that knows its own

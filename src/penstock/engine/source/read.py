@@ -11,8 +11,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.core.change import ADDRESS, APPENDED, OP, POSITION, TIME
-from penstock.core.change import WATERMARK as W
+from penstock.core.columns import ADDRESS, APPEND_TIME, BAD, BEFORE, EVENT_TIME, KEY, OP, POSITION, RAW, TIME, VALUE, WATERMARK
+from penstock.core.columns import WATERMARK as W
 from penstock.core.position import database_positions, source_positions
 from penstock.core.schema import TIMESTAMP
 from penstock.core.time import FIRST, FOREVER, LAST, NEVER
@@ -24,7 +24,7 @@ from penstock.kernels.port import Fates
 from penstock.log.accounting import Account, RangeAccount
 from penstock.log.intake.codec import decode_json
 from penstock.log.intake.stored_rows import deletes_of
-from penstock.log.port import BAD, BEFORE, EVENT_TIME, KEY, ORIGIN, RAW, VALUE, WATERMARK, Chunk, Frame, Topic
+from penstock.log.port import Chunk, Frame, Topic
 
 _SHIFT = 44
 _IMPLAUSIBLE = "its time lies too far beyond its append time, or outside the years 1 to 9999"
@@ -279,7 +279,7 @@ def _logical(spec: SourceSpec, rows: _Rows, stored: pa.Table, stamps: Times, par
     columns[TIME] = pa.chunked_array([pa.array(rows.times)])
     columns[W] = pa.chunked_array([pa.array(stamps)])
     if spec.written and not spec.changelog:
-        columns[POSITION] = stored.column(ORIGIN)
+        columns[POSITION] = stored.column(POSITION)
         columns[ADDRESS] = addresses(partition, rows.offsets)
         if not spec.versions:
             own = stored.column(WATERMARK).fill_null(NEVER)
@@ -292,7 +292,7 @@ def _logical(spec: SourceSpec, rows: _Rows, stored: pa.Table, stamps: Times, par
     if rows.ops is not None:
         columns[OP] = pa.chunked_array([pa.array(rows.ops)])
     if spec.appended:
-        columns[APPENDED] = pa.chunked_array([pa.array(rows.appended)])
+        columns[APPEND_TIME] = pa.chunked_array([pa.array(rows.appended)])
     return pa.table(columns)
 
 

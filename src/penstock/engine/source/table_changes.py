@@ -8,13 +8,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.core.change import Op
+from penstock.core.columns import EVENT_TIME, KEY
 from penstock.core.schema import Schema
 from penstock.core.time import NEVER
 from penstock.engine.source.clocks import times_of
 from penstock.engine.source.decoded_changes import DecodedChanges, told
 from penstock.engine.source.spec import SourceSpec
 from penstock.log.intake.keys import key_row
-from penstock.log.port import EVENT_TIME, KEY
 
 Times = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]

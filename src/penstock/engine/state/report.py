@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.core.change import HASH, POSITION, TIME
+from penstock.core.columns import HASH, POSITION, TIME
 from penstock.core.hashing import bucket_of, hash64
 from penstock.core.position import position_text
 from penstock.core.schema import TIMESTAMP, type_text

@@ -9,7 +9,7 @@ from typing import Protocol
 import numpy as np
 import pyarrow as pa
 
-from penstock.core.change import HASH
+from penstock.core.columns import HASH
 from penstock.core.hashing import bucket_of
 from penstock.core.time import NEVER
 from penstock.engine.state.refs import RunRef

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from penstock import plan
+from penstock.core.columns import HIDDEN
 from penstock.core.expression import Column, Expression
 from penstock.core.schema import Schema
 from penstock.flow import arguments
@@ -253,8 +254,6 @@ def output_field(aggregate: plan.Aggregate) -> pa.Field:
 
     return pa.field(aggregate.name, aggregate.type, nullable=function_of(aggregate).nullable)
 
-
-HIDDEN = "__in"  # how the names of columns begin that are made for aggregates
 
 _MOST = 10_000  # of top
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from penstock import plan
 from penstock.core import time
-from penstock.core.change import LEFT, LEFT_TIME, RIGHT, RIGHT_TIME
+from penstock.core.columns import LEFT, LEFT_TIME, RIGHT, RIGHT_TIME
 from penstock.core.expression import Expression
 from penstock.core.schema import Schema, type_text
 from penstock.errors import BadTime

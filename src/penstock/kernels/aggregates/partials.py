@@ -8,6 +8,7 @@ import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
 
+from penstock.core.columns import FAILED
 from penstock.core.names import RESERVED_PREFIX
 from penstock.core.time import text
 from penstock.errors import BadRow
@@ -15,7 +16,7 @@ from penstock.kernels.aggregates.function import Folded
 from penstock.kernels.aggregates.functions import function_of, kept_for, taken
 from penstock.kernels.aggregates.own import GroupFailed
 from penstock.kernels.aggregates.parts import Partial, carry, folding
-from penstock.kernels.aggregates.unanswered import FAILED, NoResult, marked
+from penstock.kernels.aggregates.unanswered import NoResult, marked
 from penstock.kernels.columns import column, plain, stored, with_plain
 from penstock.plan import Aggregate
 

@@ -10,7 +10,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.core.change import POSITION, TIME
+from penstock.core.columns import POSITION, TIME
 from penstock.kernels.aggregates.bags import GROUP, Bag, Longs, by_group, ends, ordered, ranks
 from penstock.kernels.aggregates.function import AggregateFunction, Folded, Input, Taken
 from penstock.kernels.columns import as_type, column, numbers, plain

@@ -6,9 +6,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.core.columns import FAILED
 from penstock.kernels.port import Changes, Stepped
 
-FAILED = "__failed"  # beside the rows of a step, where some have no result: which aggregate failed, and why; null where none did
 TYPE = pa.struct([("expression", pa.string()), ("cause", pa.string())])
 
 

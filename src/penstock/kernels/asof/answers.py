@@ -4,7 +4,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.core.change import ADDRESS, APPENDED, POSITION, TIME, WATERMARK
+from penstock.core.columns import ADDRESS, APPEND_TIME, POSITION, TIME, WATERMARK
 from penstock.core.position import position_texts
 from penstock.kernels.columns import as_type, column, travelling
 from penstock.kernels.keyed import Longs
@@ -31,7 +31,7 @@ class Answers:
             values = self._of_version(field.name, versions).take(at) if field.name in self.of_the_table else rows[field.name]
             columns[field.name] = as_type(values, field.type)
         system = [TIME, WATERMARK, *([POSITION] if placed else [])]
-        system += [name for name in (APPENDED, ADDRESS) if name in rows.column_names]
+        system += [name for name in (APPEND_TIME, ADDRESS) if name in rows.column_names]
         return pa.table(columns | {name: rows[name] for name in system})
 
     def _of_version(self, name: str, versions: pa.Table) -> pa.Array:

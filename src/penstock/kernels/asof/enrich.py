@@ -12,7 +12,8 @@ from datetime import timedelta
 import numpy as np
 import pyarrow as pa
 
-from penstock.core.change import ADDRESS, APPENDED, HASH, OP, POSITION, TIME, WATERMARK, Op
+from penstock.core.change import Op
+from penstock.core.columns import ADDRESS, APPEND_TIME, HASH, OP, POSITION, TIME, WATERMARK
 from penstock.core.hashing import hash64
 from penstock.core.time import FOREVER, NEVER, micros
 from penstock.kernels.asof.answered_rows import AnsweredRows
@@ -44,7 +45,7 @@ class EnrichKernel:
         slot_us: int | None = None,
     ) -> None:
         self._on, self._inner, self._correct = list(enrich.on), enrich.how == "inner", enrich.correct
-        self._clock = APPENDED if enrich.as_of == "now" else TIME
+        self._clock = APPEND_TIME if enrich.as_of == "now" else TIME
         self._allowed = _micros(enrich.allowed) if enrich.correct else 0
         self._wait = None if enrich.wait is None else _micros(enrich.wait)
         self._history = None if enrich.history is None else _micros(enrich.history)
@@ -68,7 +69,7 @@ class EnrichKernel:
         """Rows and versions on their way to the bucket of their key."""
         if port == 1:
             return Prepared(self._versions.prepare(rows), fates=+Counter(version=rows.num_rows))
-        system = [TIME, WATERMARK, *([POSITION] if self.needs_position[0] else []), APPENDED]
+        system = [TIME, WATERMARK, *([POSITION] if self.needs_position[0] else []), APPEND_TIME]
         system += [ADDRESS] if self.keeps_order else []
         taken = rows.select(self._stream.names).cast(self._stream)
         for name in system:

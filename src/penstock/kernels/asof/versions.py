@@ -11,7 +11,8 @@ import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
 
-from penstock.core.change import APPENDED, HASH, OP, POSITION, TIME, Op
+from penstock.core.change import Op
+from penstock.core.columns import APPEND_TIME, HASH, OP, POSITION, TIME
 from penstock.core.hashing import Hashes, hash64
 from penstock.core.time import NEVER
 from penstock.kernels.changes import once, stretches, touched
@@ -34,7 +35,7 @@ class Versions:
     def __init__(self, key: Sequence[str], columns: Sequence[str], schema: pa.Schema, clock: str = TIME) -> None:
         self._key, self._clock = list(key), clock
         names = list(dict.fromkeys([*key, *columns]))
-        system = [(TIME, pa.int64()), *([(APPENDED, pa.int64())] if clock == APPENDED else []), (POSITION, pa.binary())]
+        system = [(TIME, pa.int64()), *([(APPEND_TIME, pa.int64())] if clock == APPEND_TIME else []), (POSITION, pa.binary())]
         fields = [schema.field(name).with_nullable(True) for name in names]
         self._came = pa.schema([*fields, *system, (GONE, pa.bool_()), (HASH, pa.uint64())])
         self.schema = pa.schema([*self._came, (SEEN, pa.int64()), (HORIZON, pa.int64())])

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.core.change import HASH, POSITION, TIME
+from penstock.core.columns import HASH, POSITION, TIME
 from penstock.core.hashing import Hashes, hash64
 from penstock.core.time import FOREVER, NEVER, micros
 from penstock.kernels.columns import by_slot, column, numbers, sorted_by_hash

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.core.change import HASH, LEFT, LEFT_TIME, POSITION, RIGHT, RIGHT_TIME, TIME
+from penstock.core.columns import HASH, LEFT, LEFT_TIME, POSITION, RIGHT, RIGHT_TIME, TIME
 from penstock.core.hashing import hash64
 from penstock.kernels.columns import column
 from penstock.kernels.joins.interval import JoinKernel

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.core.change import LEFT, LEFT_TIME, POSITION, RIGHT, RIGHT_TIME, TIME
+from penstock.core.columns import LEFT, LEFT_TIME, POSITION, RIGHT, RIGHT_TIME, TIME
 from penstock.core.expression import Column, Tree, walk
 from penstock.core.position import pair_positions
 from penstock.core.time import NEVER

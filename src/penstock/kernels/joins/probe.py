@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.core.change import HASH, TIME
+from penstock.core.columns import HASH, TIME
 from penstock.kernels.columns import column, numbers
 
 Longs = npt.NDArray[np.int64]

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.core.change import HASH, POSITION, TIME
+from penstock.core.columns import HASH, POSITION, TIME
 from penstock.kernels.columns import by_slot, column, numbers, sorted_by_hash
 from penstock.kernels.joins.probe import spread
 from penstock.kernels.port import Changes, State

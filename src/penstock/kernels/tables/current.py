@@ -17,7 +17,8 @@ import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
 
-from penstock.core.change import HASH, OP, Op
+from penstock.core.change import Op
+from penstock.core.columns import HASH, OP
 from penstock.core.hashing import Hashes, hash64
 from penstock.kernels.aggregates.partials import frame_of
 from penstock.kernels.columns import numbers, sorted_by_hash

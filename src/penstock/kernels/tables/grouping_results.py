@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from penstock.core.change import HASH, OP, POSITION, TIME, WATERMARK
+from penstock.core.columns import HASH, OP, POSITION, TIME, WATERMARK
 from penstock.core.position import window_positions
 from penstock.core.time import NEVER
 from penstock.kernels.aggregates.partials import Aggregation

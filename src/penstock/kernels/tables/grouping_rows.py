@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from penstock.core.change import HASH, POSITION, TIME
+from penstock.core.columns import HASH, POSITION, TIME
 from penstock.core.hashing import hash64
 from penstock.kernels.aggregates.unanswered import parted
 from penstock.kernels.changes import SENT, Differences

@@ -8,7 +8,7 @@ import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
 
-from penstock.core.change import HASH, TIME
+from penstock.core.columns import HASH, TIME
 from penstock.core.hashing import hash64
 from penstock.kernels.aggregates.functions import kept_for
 from penstock.kernels.aggregates.parts import Greatest, Rows

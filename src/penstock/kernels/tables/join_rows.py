@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.core.change import POSITION, TIME
+from penstock.core.columns import POSITION, TIME
 from penstock.core.position import pair_positions
 from penstock.core.time import NEVER
 from penstock.kernels.columns import as_type, column, numbers, travelling

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
 
-from penstock.core.change import HASH, POSITION, TIME
+from penstock.core.columns import HASH, POSITION, TIME
 from penstock.core.hashing import Hashes, hash64
 from penstock.kernels.aggregates.partials import frame_of
 from penstock.kernels.changes import touched

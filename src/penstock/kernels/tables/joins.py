@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.core.change import HASH, OP, POSITION, TIME
+from penstock.core.columns import HASH, OP, POSITION, TIME
 from penstock.core.hashing import Hashes
 from penstock.kernels.changes import differences
 from penstock.kernels.columns import numbers, travelling

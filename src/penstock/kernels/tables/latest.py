@@ -8,7 +8,8 @@ import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
 
-from penstock.core.change import HASH, OP, POSITION, TIME, WATERMARK, Op
+from penstock.core.change import Op
+from penstock.core.columns import HASH, OP, POSITION, TIME, WATERMARK
 from penstock.core.hashing import hash64
 from penstock.core.time import NEVER
 from penstock.kernels.aggregates.partials import frame_of, joinable

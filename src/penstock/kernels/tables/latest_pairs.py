@@ -8,7 +8,7 @@ import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
 
-from penstock.core.change import HASH, POSITION, TIME
+from penstock.core.columns import HASH, POSITION, TIME
 from penstock.kernels.changes import once
 from penstock.kernels.columns import column, numbers
 

@@ -7,7 +7,7 @@ import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
 
-from penstock.core.change import POSITION
+from penstock.core.columns import POSITION
 from penstock.core.position import position_text
 from penstock.kernels.aggregates.partials import joinable
 from penstock.kernels.columns import column, numbers

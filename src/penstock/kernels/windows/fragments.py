@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.core.change import HASH, TIME
+from penstock.core.columns import HASH, TIME
 from penstock.core.hashing import hash64
 from penstock.kernels.aggregates.partials import Aggregation
 from penstock.kernels.columns import numbers

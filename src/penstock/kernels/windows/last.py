@@ -6,7 +6,8 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from penstock.core.change import HASH, OP, POSITION, TIME, WATERMARK, Op
+from penstock.core.change import Op
+from penstock.core.columns import HASH, OP, POSITION, TIME, WATERMARK
 from penstock.core.hashing import hash64
 from penstock.core.time import NEVER, micros
 from penstock.kernels.columns import numbers, sorted_by_hash, travelling

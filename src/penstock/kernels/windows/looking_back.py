@@ -13,7 +13,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.core.change import HASH, TIME
+from penstock.core.columns import HASH, TIME
 from penstock.kernels.columns import column, numbers
 from penstock.kernels.joins.probe import spread
 from penstock.kernels.keyed import codes, key_numbers, ranks

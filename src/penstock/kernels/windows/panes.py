@@ -12,7 +12,7 @@ import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
 
-from penstock.core.change import HASH
+from penstock.core.columns import HASH
 from penstock.kernels.aggregates.partials import joinable
 from penstock.kernels.aggregates.unanswered import parted, stepped
 from penstock.kernels.changes import SENT, among, net_changes, newest, newest_of_all, touched

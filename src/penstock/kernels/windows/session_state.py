@@ -17,7 +17,7 @@ import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
 
-from penstock.core.change import HASH
+from penstock.core.columns import HASH
 from penstock.kernels.aggregates.partials import frame_of, joinable
 from penstock.kernels.changes import among, touched
 from penstock.kernels.columns import numbers, sorted_by_hash, stored

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from penstock.core.change import HASH, POSITION, TIME, WATERMARK
+from penstock.core.columns import HASH, POSITION, TIME, WATERMARK
 from penstock.core.time import FOREVER, NEVER, micros
 from penstock.kernels.aggregates import members, ranges
 from penstock.kernels.aggregates.partials import Aggregation

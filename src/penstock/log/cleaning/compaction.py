@@ -12,9 +12,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.core.columns import KEY
 from penstock.core.hashing import hash64
 from penstock.log.intake.stored_rows import deletes_of
-from penstock.log.port import KEY, Chunk
+from penstock.log.port import Chunk
 
 SLICE_BYTES = 256 << 20
 _BESIDE = 48  # bytes a row beside its key: place, offset, number

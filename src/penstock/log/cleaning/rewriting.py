@@ -11,18 +11,19 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from penstock.core.columns import APPENDED, BEFORE, OFFSET, POSITION, WATERMARK
 from penstock.core.time import NEVER, micros
 from penstock.log.file.frame import REWRITTEN, Layout, encode_body, encode_frame
 from penstock.log.intake.codec import event_times
 from penstock.log.intake.stored_rows import SYSTEM, physical
-from penstock.log.port import APPENDED, BEFORE, OFFSET, ORIGIN, WATERMARK, Chunk, Frame, TopicSpec
+from penstock.log.port import Chunk, Frame, TopicSpec
 from penstock.log.stamp import Tail
 
 MOST_ROWS = 1 << 17  # of a frame
 MOST_BYTES = 16 << 20
 _PACK_FROM = 1 << 16  # bytes of rows: what is larger is compressed
 _OWN = (OFFSET, APPENDED, BEFORE)
-_NOT_MIXED = {ORIGIN, WATERMARK}  # without them a row means something else than with null in them
+_NOT_MIXED = {POSITION, WATERMARK}  # without them a row means something else than with null in them
 
 Numbers = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]

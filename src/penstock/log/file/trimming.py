@@ -4,9 +4,10 @@ from dataclasses import replace
 
 import numpy as np
 
+from penstock.core.columns import BEFORE
 from penstock.core.time import NEVER, micros
 from penstock.log.intake.codec import event_times
-from penstock.log.port import BEFORE, Chunk, TopicSpec
+from penstock.log.port import Chunk, TopicSpec
 
 
 def behind(spec: TopicSpec, chunk: Chunk, after: int) -> Chunk:

@@ -2,10 +2,11 @@
 
 from typing import NamedTuple
 
+from penstock.core.columns import VALUE
 from penstock.core.time import NEVER
 from penstock.errors import NotFound
 from penstock.log.groups.port import GroupState, PartitionState
-from penstock.log.port import VALUE, End, Log, Topic
+from penstock.log.port import End, Log, Topic
 
 
 class Lag(NamedTuple):

@@ -3,8 +3,9 @@
 from collections.abc import Mapping
 from datetime import datetime
 
+from penstock.core.columns import SHOWN_OFFSET
 from penstock.errors import BadInput
-from penstock.log.consumer import OFFSET, Where, output_names, read
+from penstock.log.consumer import Where, output_names, read
 from penstock.log.port import End, Topic
 
 
@@ -30,7 +31,7 @@ def _offset(topic: Topic, number: int, end: End, where: Where) -> int:
 
 
 def _first_since(topic: Topic, number: int, end: End, since: datetime) -> int:
-    column = output_names(topic.spec)[OFFSET]
+    column = output_names(topic.spec)[SHOWN_OFFSET]
     for table in read(topic, partitions=[number], start=since, columns=[column]):
         return int(table.column(column)[0].as_py())
     return end.next

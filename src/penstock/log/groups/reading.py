@@ -4,7 +4,8 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from penstock.log.consumer import OFFSET, output_names, read
+from penstock.core.columns import SHOWN_OFFSET
+from penstock.log.consumer import output_names, read
 from penstock.log.port import Topic
 
 
@@ -15,13 +16,13 @@ class Batch(NamedTuple):
     table: pa.Table  # as penstock.log.consumer.read gives them
     start: int  # where reading began; offsets may have gaps, so the first row may come later
     next: int  # the offset behind it: what is committed
-    offset_column: str = OFFSET  # how the table calls its offsets; `_offset` where a column of the topic has that name
+    offset_column: str = SHOWN_OFFSET  # how the table calls its offsets; `_offset` where a column of the topic has that name
 
 
 def read_batch(topic: Topic, partition: int, start: int, stop: int, most: int) -> Batch:
     """At most so many rows of [start, stop), which are known to be there. Without rows there is a gap up to stop."""
     tables: list[pa.Table] = []
-    column = output_names(topic.spec)[OFFSET]
+    column = output_names(topic.spec)[SHOWN_OFFSET]
     for table in read(topic, partitions=[partition], start={partition: start}, stop={partition: stop}, whole=True):
         tables.append(table.slice(0, most))
         most -= tables[-1].num_rows

@@ -7,12 +7,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from penstock.core.columns import EVENT_TIME
 from penstock.core.time import FIRST, LAST, NEVER, text
 from penstock.errors import BadRow
 from penstock.log.intake.fitting import conformed
 from penstock.log.intake.sizes import check_sizes
 from penstock.log.intake.stored_rows import LEFT_OUT_IF_NULL, SYSTEM, physical
-from penstock.log.port import EVENT_TIME, TopicSpec
+from penstock.log.port import TopicSpec
 
 _CHECKS = object()  # what only the checks below have in hand
 _BITS = {f.name: 1 << bit for bit, f in enumerate(SYSTEM)}

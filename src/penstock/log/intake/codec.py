@@ -16,11 +16,12 @@ import numpy.typing as npt
 import orjson
 import pyarrow as pa
 
+from penstock.core.columns import EVENT_TIME
 from penstock.core.schema import Schema
 from penstock.log.intake.columns import Reasons, columns_of
 from penstock.log.intake.conversion import shown
 from penstock.log.intake.text import encode_json, key_bytes
-from penstock.log.port import EVENT_TIME, TopicSpec
+from penstock.log.port import TopicSpec
 
 __all__ = [
     "Decoded",

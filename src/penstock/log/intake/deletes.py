@@ -11,12 +11,13 @@ from typing import Any
 
 import orjson
 
+from penstock.core.columns import KEY, OP, VALUE
 from penstock.log.intake.codec import why_no_json
 from penstock.log.intake.text import json_row, key_text
-from penstock.log.port import KEY, OPS, VALUE, TopicSpec
+from penstock.log.port import TopicSpec
 
 DELETE = "delete"
-_MARK = b'"' + OPS.encode() + b'"'
+_MARK = b'"' + OP.encode() + b'"'
 _BASE64 = "base64:"  # before keys that are no text
 
 Gone = Mapping[int, Mapping[str, Any]]  # which rows are deletes, and the fields of each
@@ -28,8 +29,8 @@ def marked(values: Sequence[bytes]) -> dict[int, dict[str, Any]]:
     for i, value in enumerate(values):
         if _MARK in value:
             fields = _object(value)
-            if fields and fields.get(OPS) == DELETE:
-                found[i] = {name: field for name, field in fields.items() if name != OPS}
+            if fields and fields.get(OP) == DELETE:
+                found[i] = {name: field for name, field in fields.items() if name != OP}
     return found
 
 
@@ -43,7 +44,7 @@ def named(values: Sequence[bytes], spec: TopicSpec, refused: dict[int, str]) -> 
             refused[i] = why_no_json(value, bad)
             found = {}
         out[i] = fields_of(found, spec)
-        out[i].pop(OPS, None)
+        out[i].pop(OP, None)
     return out
 
 
@@ -73,7 +74,7 @@ def key_of(fields: Mapping[str, Any], names: Sequence[str]) -> bytes | None:
 
 def delete_line(row: Mapping[str, Any]) -> bytes:
     """A delete as one line of JSON that `produce` reads back: what is known of the row, and that it is gone."""
-    return orjson.dumps({name: value for name, value in row.items() if value is not None and name != VALUE} | {OPS: DELETE})
+    return orjson.dumps({name: value for name, value in row.items() if value is not None and name != VALUE} | {OP: DELETE})
 
 
 def _object(value: bytes) -> dict[str, Any] | None:

@@ -5,10 +5,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.core.change import Op
+from penstock.core.columns import APPENDED, BEFORE, EVENT_TIME, OFFSET, OP, POSITION, WATERMARK
 from penstock.core.schema import type_text
 from penstock.errors import BadRow, BadSchema
 from penstock.log.intake.stored_rows import LEFT_OUT_IF_NULL, SYSTEM, Mask, deletes_of
-from penstock.log.port import APPENDED, BEFORE, EVENT_TIME, OFFSET, OPS, ORIGIN, WATERMARK, TopicSpec
+from penstock.log.port import TopicSpec
 
 _GIVEN_BY_THE_LOG = (OFFSET, APPENDED, BEFORE)
 _SYSTEM_NAMES = tuple(f.name for f in SYSTEM)
@@ -31,23 +32,23 @@ def _refuse_unknown(spec: TopicSpec, batch: pa.RecordBatch, user: pa.Schema) -> 
             raise BadSchema(f"topic {spec.name} has no column {name!r}", f"its columns are {', '.join(user.names)}")
         if name in _GIVEN_BY_THE_LOG:
             raise BadSchema(f"the column {name!r} is the log's own: no producer can give it", f"topic {spec.name}")
-        if name in (ORIGIN, WATERMARK) and not spec.writer:
+        if name in (POSITION, WATERMARK) and not spec.writer:
             raise BadSchema(f"only a topic written by a flow has the column {name!r}", f"topic {spec.name}")
-    if OPS in names:
-        _refuse_ops(spec, batch.column(OPS))
+    if OP in names:
+        _refuse_ops(spec, batch.column(OP))
     if EVENT_TIME in names and spec.time in user.names:
         raise BadSchema(f"topic {spec.name} takes its time from column {spec.time!r}, not from {EVENT_TIME!r}")
 
 
 def _refuse_ops(spec: TopicSpec, ops: pa.Array) -> None:
     if spec.schema is None and ops.null_count < len(ops):
-        raise BadSchema(f"topic {spec.name} is raw: there a record without value is a delete", f"it takes no column {OPS!r}")
+        raise BadSchema(f"topic {spec.name} is raw: there a record without value is a delete", f"it takes no column {OP!r}")
     if pa.types.is_null(ops.type):
         return
     strange = pc.unique(ops.filter(pc.invert(pc.is_in(ops, pa.array([None, Op.INSERT, Op.DELETE], ops.type)))))
     if len(strange):
         what = f"a row for topic {spec.name} is neither put in nor taken out"
-        raise BadRow(what, f"its {OPS!r} is {strange[0].as_py()}, not {Op.INSERT:d}, {Op.DELETE:d} or null")
+        raise BadRow(what, f"its {OP!r} is {strange[0].as_py()}, not {Op.INSERT:d}, {Op.DELETE:d} or null")
 
 
 def _column(spec: TopicSpec, batch: pa.RecordBatch, field: pa.Field, gone: Mask | None) -> pa.Array:

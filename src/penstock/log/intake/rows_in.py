@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.core.change import Op
+from penstock.core.columns import EVENT_TIME, HEADERS, KEY, OP, VALUE
 from penstock.errors import BadInput, BadSchema
 from penstock.log.intake.attributes import HEADERS_TYPE, Fields, Given, Places, headers_of, keys_of, partitions_of, times_of
 from penstock.log.intake.checked import CheckedRows, RowCheck
@@ -17,7 +18,7 @@ from penstock.log.intake.deletes import Gone, key_of, marked, named
 from penstock.log.intake.partitioning import Rule
 from penstock.log.intake.sizes import check_sizes, row_sizes
 from penstock.log.intake.text import flat, json_row
-from penstock.log.port import EVENT_TIME, HEADERS, KEY, OPS, VALUE, TopicSpec
+from penstock.log.port import TopicSpec
 
 Columns = dict[str, pa.Array]
 
@@ -131,7 +132,7 @@ class Intake:
         system = {KEY: keys, HEADERS: headers_of(fields), EVENT_TIME: times_of(fields)}
         if taken:
             self._refuse_nameless(own, keys, taken, bad)
-            system |= {OPS: _ops(len(kept), taken)} if self._spec.schema else {}
+            system |= {OP: _ops(len(kept), taken)} if self._spec.schema else {}
         columns = own | {name: column for name, column in system.items() if column is not None}
         self._refuse_large(columns, bad)
         partitions = partitions_of(fields, self._rule, keys)

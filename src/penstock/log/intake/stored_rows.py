@@ -6,24 +6,24 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.core.change import Op
+from penstock.core.columns import APPENDED, BEFORE, EVENT_TIME, HEADERS, KEY, OFFSET, OP, POSITION, VALUE, WATERMARK
 from penstock.core.schema import TIMESTAMP, Schema
-from penstock.log.port import APPENDED, BEFORE, EVENT_TIME, HEADERS, KEY, OFFSET, OPS, ORIGIN, VALUE, WATERMARK
 
 # Their order is their order in a stored batch and that of the bits in a frame's header.
 SYSTEM = (
     pa.field(KEY, pa.binary()),
     pa.field(HEADERS, pa.map_(pa.string(), pa.binary())),
     pa.field(EVENT_TIME, TIMESTAMP),
-    pa.field(ORIGIN, pa.binary()),
+    pa.field(POSITION, pa.binary()),
     pa.field(WATERMARK, pa.int64()),
-    pa.field(OPS, pa.int8()),
+    pa.field(OP, pa.int8()),
     pa.field(OFFSET, pa.int64()),
     pa.field(APPENDED, pa.int64()),
     pa.field(BEFORE, pa.int64()),
 )
-LEFT_OUT_IF_NULL = (KEY, HEADERS, OPS)
+LEFT_OUT_IF_NULL = (KEY, HEADERS, OP)
 _RAW = pa.schema([pa.field(VALUE, pa.binary())])
-_DELETES = 1 << [f.name for f in SYSTEM].index(OPS)
+_DELETES = 1 << [f.name for f in SYSTEM].index(OP)
 
 Mask = npt.NDArray[np.bool_]
 
@@ -41,7 +41,7 @@ def deletes_of(rows: pa.RecordBatch | pa.Table, raw: bool) -> Mask | None:
     if raw:
         values = rows.column(VALUE)
         return np.asarray(values.is_null().to_numpy(zero_copy_only=False)) if values.null_count else None
-    if OPS not in rows.schema.names:
+    if OP not in rows.schema.names:
         return None
-    gone = pc.equal(rows.column(OPS), int(Op.DELETE)).fill_null(False)
+    gone = pc.equal(rows.column(OP), int(Op.DELETE)).fill_null(False)
     return np.asarray(gone.to_numpy(zero_copy_only=False)) if pc.any(gone).as_py() else None

@@ -7,11 +7,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.core.change import Op
+from penstock.core.columns import EVENT_TIME, HEADERS, OP, POSITION, WATERMARK
 from penstock.core.schema import TIMESTAMP
 from penstock.core.time import NEVER
 from penstock.log.kafka.read.batches import binary
 from penstock.log.kafka.read.fetching import Header, Headers, Numbers
-from penstock.log.port import EVENT_TIME, HEADERS, OPS, ORIGIN, WATERMARK, Sender
+from penstock.log.port import Sender
 
 TIME = "penstock-time"  # microseconds, as text: the event time, where it is no column
 OPERATION = "penstock-op"  # "delete"
@@ -26,13 +27,13 @@ _FIXED = 16  # bytes of a flow's header before the position
 
 def row_headers(batch: pa.RecordBatch) -> list[list[Header] | None] | None:
     """The headers of each row; None where no row has any."""
-    names = set(batch.schema.names) & {EVENT_TIME, OPS, ORIGIN, WATERMARK, HEADERS}
+    names = set(batch.schema.names) & {EVENT_TIME, OP, POSITION, WATERMARK, HEADERS}
     if not names:
         return None
-    if ORIGIN in names:
+    if POSITION in names:
         return [[(ROW, row)] for row in _rows_of_flow(batch)]
     out: list[list[Header]] = [[] for _ in range(batch.num_rows)]
-    for name, header, form in ((EVENT_TIME, TIME, _digits), (OPS, OPERATION, _deletes)):
+    for name, header, form in ((EVENT_TIME, TIME, _digits), (OP, OPERATION, _deletes)):
         if name in names:
             for row, value in zip(out, form(batch.column(name)), strict=True):
                 if value is not None:
@@ -50,7 +51,7 @@ def _rows_of_flow(batch: pa.RecordBatch) -> list[bytes]:
         fixed[:, i] = NEVER if known is None else known.to_numpy()
     ends = np.arange(0, 16 * batch.num_rows + 1, 16, dtype=np.int32)
     head = pa.Array.from_buffers(pa.binary(), batch.num_rows, [None, pa.py_buffer(ends), pa.py_buffer(fixed.tobytes())])
-    rows: list[bytes] = pc.binary_join_element_wise(head, batch.column(ORIGIN), b"").to_pylist()
+    rows: list[bytes] = pc.binary_join_element_wise(head, batch.column(POSITION), b"").to_pylist()
     return rows
 
 
@@ -124,7 +125,7 @@ def _flow_columns(rows: Numbers, values: pa.Array, count: int) -> dict[str, pa.A
     places = pa.array(at, mask=at < 0)
     positions = binary(data, starts + _FIXED, sizes - _FIXED, np.zeros(len(rows), bool))
     time, judged = (pa.array(fixed[:, i], mask=fixed[:, i] <= NEVER).take(places) for i in (0, 1))
-    return {EVENT_TIME: time.cast(TIMESTAMP), ORIGIN: positions.take(places), WATERMARK: judged}
+    return {EVENT_TIME: time.cast(TIMESTAMP), POSITION: positions.take(places), WATERMARK: judged}
 
 
 def _places(values: pa.Array) -> tuple[Numbers, Numbers, pa.Buffer]:

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 
+from penstock.core.columns import KEY
 from penstock.core.time import NEVER, Clock
 from penstock.errors import BadSchema, NotFound, OffsetGone
 from penstock.log.decode import check_columns
@@ -20,7 +21,7 @@ from penstock.log.kafka.values.codecs import Codec, codec_of, raw_values
 from penstock.log.kafka.write.frames import FrameWriter, Outgoing
 from penstock.log.kafka.write.recovery import Recovery
 from penstock.log.kafka.write.senders import senders
-from penstock.log.port import KEY, Appended, Chunk, End, Frame, Part, Sender, TopicSpec
+from penstock.log.port import Appended, Chunk, End, Frame, Part, Sender, TopicSpec
 from penstock.log.producers import check_sender
 from penstock.log.stamp import check_mark, check_something
 

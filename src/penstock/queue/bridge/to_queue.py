@@ -7,14 +7,15 @@ from datetime import timedelta
 import orjson
 import pyarrow as pa
 
+from penstock.core.columns import SHOWN_HEADERS, SHOWN_KEY, SHOWN_OP, VALUE
 from penstock.core.names import check_name
 from penstock.errors import BadInput, Full
-from penstock.log.consumer import HEADERS_OUT, KEY_OUT, OP_OUT, output_names
+from penstock.log.consumer import output_names
 from penstock.log.groups.consumer import GroupConsumer, GroupSettings
 from penstock.log.groups.reading import Batch
 from penstock.log.intake.deletes import DELETE
 from penstock.log.intake.text import json_objects
-from penstock.log.port import VALUE, Log, TopicSpec
+from penstock.log.port import Log, TopicSpec
 from penstock.queue.bridge.bridge import Moved, Report, Runner
 from penstock.queue.on_log.records import HEADER
 from penstock.queue.port import Message, QueuePort, QueueSpec
@@ -93,7 +94,8 @@ class TopicToQueue:
             return
         names, table = output_names(spec), batch.table
         offsets, keys, headers, ops = (
-            table.column(name).to_pylist() for name in (batch.offset_column, names[KEY_OUT], names[HEADERS_OUT], names[OP_OUT])
+            table.column(name).to_pylist()
+            for name in (batch.offset_column, names[SHOWN_KEY], names[SHOWN_HEADERS], names[SHOWN_OP])
         )
         for body, offset, key, pairs, op in zip(_bodies(spec, table), offsets, keys, headers, ops, strict=True):
             if op == DELETE or body is None:

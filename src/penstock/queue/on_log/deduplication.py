@@ -4,9 +4,10 @@ from collections.abc import Iterator
 
 import orjson
 
+from penstock.core.columns import HEADERS
 from penstock.core.time import Clock
 from penstock.log.consumer import last_rows
-from penstock.log.port import HEADERS, Topic
+from penstock.log.port import Topic
 from penstock.queue.on_log.records import HEADER
 
 

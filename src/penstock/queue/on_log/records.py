@@ -10,6 +10,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.core.columns import HEADERS, KEY, VALUE
 from penstock.core.time import micros
 from penstock.errors import BadRow
 from penstock.log.intake.attributes import Given
@@ -17,7 +18,7 @@ from penstock.log.intake.rows_in import Intake, Prepared, raw_values
 from penstock.log.intake.sizes import row_sizes
 from penstock.log.intake.stored_rows import deletes_of
 from penstock.log.intake.text import json_objects
-from penstock.log.port import HEADERS, KEY, VALUE, Chunk, Topic, TopicSpec
+from penstock.log.port import Chunk, Topic, TopicSpec
 from penstock.queue.on_log.share import Seen, place_of, where
 from penstock.queue.port import Message, QueueSpec
 from penstock.queue.state.machine import AT_ONCE, FOREVER, Item

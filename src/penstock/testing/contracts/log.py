@@ -11,10 +11,11 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from penstock.core.columns import APPENDED, EVENT_TIME, HEADERS, KEY, OFFSET, POSITION, WATERMARK
 from penstock.core.schema import TIMESTAMP, Schema
 from penstock.core.time import FOREVER, LAST, NEVER, FixedClock
 from penstock.errors import AlreadyThere, BadInput, BadName, BadRow, BadSchema, BadTime, NotFound
-from penstock.log.port import APPENDED, EVENT_TIME, HEADERS, KEY, OFFSET, ORIGIN, WATERMARK, Appended, Log, Topic, TopicSpec
+from penstock.log.port import Appended, Log, Topic, TopicSpec
 from penstock.testing.contracts.log_deletes import DeleteContract
 from penstock.testing.contracts.log_samples import (
     DAY,
@@ -218,7 +219,7 @@ class LogContract(SenderContract, DeleteContract, ABC):
                 topic.append(0, batch)
 
     def test_columns_of_flows_are_refused_where_no_flow_writes(self, topic: Topic) -> None:
-        for more in ({ORIGIN: pa.array([b"x"])}, {WATERMARK: pa.array([1])}, {EVENT_TIME: pa.array([NOW], TIMESTAMP)}):
+        for more in ({POSITION: pa.array([b"x"])}, {WATERMARK: pa.array([1])}, {EVENT_TIME: pa.array([NOW], TIMESTAMP)}):
             with pytest.raises(BadSchema):
                 topic.append(0, typed([1], **more))
 
@@ -238,7 +239,7 @@ class LogContract(SenderContract, DeleteContract, ABC):
 
     def test_a_topic_written_by_a_flow_takes_time_position_and_watermark(self, log: Log) -> None:
         topic = log.create(TopicSpec("t", schema=Schema.of("n long"), writer="flow"))
-        system = {EVENT_TIME: pa.array([5], TIMESTAMP), ORIGIN: pa.array([b"x"]), WATERMARK: pa.array([None], pa.int64())}
+        system = {EVENT_TIME: pa.array([5], TIMESTAMP), POSITION: pa.array([b"x"]), WATERMARK: pa.array([None], pa.int64())}
         given = pa.record_batch({"n": pa.array([1])} | system)
         topic.append(0, given)
         assert next(topic.read(0)).rows.equals(given)

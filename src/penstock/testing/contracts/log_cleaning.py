@@ -12,11 +12,12 @@ import pyarrow as pa
 import pytest
 
 from penstock.core.change import Op
+from penstock.core.columns import BEFORE, KEY, OP
 from penstock.core.schema import Schema
 from penstock.core.time import NEVER, FixedClock
 from penstock.errors import BadInput, BadRow, NotFound, OffsetGone
 from penstock.log.holding import Held
-from penstock.log.port import BEFORE, KEY, OPS, Appended, Sender, Topic, TopicSpec
+from penstock.log.port import Appended, Sender, Topic, TopicSpec
 from penstock.testing.contracts.log_samples import NOW, SCHEMA, SECOND, raw, typed
 
 HOUR = 3600 * SECOND
@@ -30,7 +31,7 @@ def offsets(topic: Topic, partition: int = 0) -> list[int]:
 
 
 def put(topic: Topic, key: bytes | None, id: int = 0, *, delete: bool = False, at: int = NOW, **more: Any) -> None:
-    system = {KEY: pa.array([key], pa.binary()), OPS: pa.array([int(Op.DELETE) if delete else None], pa.int8())}
+    system = {KEY: pa.array([key], pa.binary()), OP: pa.array([int(Op.DELETE) if delete else None], pa.int8())}
     topic.append(0, typed([id], at=at, **system), **more)
 
 
@@ -143,7 +144,7 @@ class CleaningContract(ABC):
     def _rows(topic: Topic) -> list[tuple[Any, ...]]:
         found: list[tuple[Any, ...]] = []
         for chunk in topic.read(0):
-            ops = chunk.rows.column(OPS).to_pylist() if OPS in chunk.rows.schema.names else [None] * chunk.frame.count
+            ops = chunk.rows.column(OP).to_pylist() if OP in chunk.rows.schema.names else [None] * chunk.frame.count
             columns = [chunk.rows.column(name).to_pylist() for name in ("id", "text", "at", KEY)]
             found += zip(chunk.offsets.tolist(), chunk.appended.tolist(), ops, *columns, strict=True)
         return found
@@ -161,7 +162,7 @@ class CleaningContract(ABC):
     def _table(topic: Topic) -> dict[bytes, int]:
         table: dict[bytes, int] = {}
         for chunk in topic.read(0):
-            ops = chunk.rows.column(OPS).to_pylist() if OPS in chunk.rows.schema.names else [None] * chunk.frame.count
+            ops = chunk.rows.column(OP).to_pylist() if OP in chunk.rows.schema.names else [None] * chunk.frame.count
             for key, id, op in zip(chunk.rows.column(KEY).to_pylist(), chunk.rows.column("id").to_pylist(), ops, strict=True):
                 table.pop(key, None)
                 if op != Op.DELETE:

@@ -4,10 +4,11 @@ import pyarrow as pa
 import pytest
 
 from penstock.core.change import Op
+from penstock.core.columns import EVENT_TIME, KEY, OP
 from penstock.core.schema import TIMESTAMP, Schema
 from penstock.core.time import NEVER, FixedClock
 from penstock.errors import BadRow, BadSchema
-from penstock.log.port import EVENT_TIME, KEY, OPS, Log, Topic, TopicSpec
+from penstock.log.port import Log, Topic, TopicSpec
 from penstock.testing.contracts.log_samples import NOW, RAW, SECOND, frames_of, raw, rows_of, times_of, typed, values
 
 STRICT = Schema.of("id long not null, text string not null, at timestamp not null")
@@ -16,7 +17,7 @@ STRICT = Schema.of("id long not null, text string not null, at timestamp not nul
 def deletes(ids: list[int | None], ops: list[int | None], at: list[int | None] | None = None) -> pa.RecordBatch:
     """Rows of which only the key is known."""
     times = pa.array(at or [None] * len(ids), TIMESTAMP)
-    columns = {"id": pa.array(ids, pa.int64()), "text": pa.nulls(len(ids), pa.string()), "at": times, OPS: pa.array(ops, pa.int8())}
+    columns = {"id": pa.array(ids, pa.int64()), "text": pa.nulls(len(ids), pa.string()), "at": times, OP: pa.array(ops, pa.int8())}
     return pa.record_batch(columns)
 
 
@@ -33,11 +34,11 @@ class DeleteContract:
         strict.append(0, typed([3]))
         assert values(strict, "id") == [1, 2, 1, 2, 3]
         assert values(strict, "text") == ["row 1", "row 2", None, None, "row 3"]
-        assert [row.get(OPS) for row in rows_of(strict)] == [None, None, Op.DELETE, Op.DELETE, None]
+        assert [row.get(OP) for row in rows_of(strict)] == [None, None, Op.DELETE, Op.DELETE, None]
         if strict.headers:
             first, _, third = strict.read(0)
-            assert OPS not in first.rows.schema.names
-            assert OPS not in third.rows.schema.names
+            assert OP not in first.rows.schema.names
+            assert OP not in third.rows.schema.names
 
     def test_what_is_put_in_beside_a_delete_is_whole(self, strict: Topic) -> None:
         with pytest.raises(BadRow, match=r"row 1 .* no value in column 'text'"):
@@ -47,8 +48,8 @@ class DeleteContract:
         assert strict.ends()[0].next == 0
 
     def test_a_column_of_nulls_says_nothing_and_is_left_out(self, strict: Topic) -> None:
-        strict.append(0, typed([1], **{OPS: pa.nulls(1, pa.int8())}))
-        assert OPS not in next(iter(strict.read(0))).rows.schema.names
+        strict.append(0, typed([1], **{OP: pa.nulls(1, pa.int8())}))
+        assert OP not in next(iter(strict.read(0))).rows.schema.names
 
     def test_a_row_is_put_in_or_taken_out_and_nothing_else(self, strict: Topic) -> None:
         with pytest.raises(BadRow, match="neither put in nor taken out"):
@@ -77,7 +78,7 @@ class DeleteContract:
         assert values(topic, "value") == [b"{}", None, b"{}"]
         assert values(topic, KEY) == [b"1", b"1", None]
         with pytest.raises(BadSchema, match="raw"):
-            topic.append(0, raw([b"{}"], **{OPS: pa.array([Op.DELETE], pa.int8())}))
+            topic.append(0, raw([b"{}"], **{OP: pa.array([Op.DELETE], pa.int8())}))
         with pytest.raises(BadRow, match="no value in column"):
             topic.append(0, raw([b"{}"], **{EVENT_TIME: pa.nulls(1, TIMESTAMP)}))
 
@@ -85,5 +86,5 @@ class DeleteContract:
         strict.append(0, deletes([1], [Op.DELETE]))
         wider = log.evolve("strict", Schema.of("id long not null, text string not null, at timestamp not null, more string"))
         wider.append(0, deletes([2], [Op.DELETE]))
-        wanted = [{"id": 1, "more": None, OPS: Op.DELETE}, {"id": 2, "more": None, OPS: Op.DELETE}]
+        wanted = [{"id": 1, "more": None, OP: Op.DELETE}, {"id": 2, "more": None, OP: Op.DELETE}]
         assert rows_of(wider, columns=["id", "more"]) == wanted

@@ -6,10 +6,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from penstock.core.columns import APPENDED, OFFSET, VALUE
 from penstock.core.schema import TIMESTAMP, Schema
 from penstock.core.time import NEVER
 from penstock.log.intake.codec import event_times
-from penstock.log.port import APPENDED, OFFSET, VALUE, Frame, Topic, TopicSpec
+from penstock.log.port import Frame, Topic, TopicSpec
 
 NOW = 1_700_000_000_000_000
 SECOND = 1_000_000

@@ -21,7 +21,7 @@ from typing import Any, ClassVar
 import pyarrow as pa
 import pytest
 
-from penstock.core.change import ADDRESS, POSITION, TIME, WATERMARK
+from penstock.core.columns import ADDRESS, POSITION, TIME, WATERMARK
 from penstock.core.position import source_positions
 from penstock.core.schema import Schema
 from penstock.core.time import NEVER

@@ -12,7 +12,8 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 
-from penstock.core.change import OP, Op
+from penstock.core.change import Op
+from penstock.core.columns import OP
 from penstock.sinks.port import Sink, SinkSpec, nothing
 from penstock.storage.memory import MemoryStorage
 from penstock.storage.port import Storage

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.core.change import Op
+from penstock.core.columns import APPENDED, BAD, KEY, OFFSET, OP, RAW, VALUE
 from penstock.core.schema import Schema
 from penstock.core.time import NEVER, micros
 from penstock.log.intake.codec import Decoded, event_times
@@ -15,7 +16,7 @@ from penstock.log.intake.stored_rows import SYSTEM
 from penstock.log.kafka.headers import deletes_in, marks_of, system_columns
 from penstock.log.kafka.read.fetching import Fetched, Headers, Numbers
 from penstock.log.kafka.values.codecs import Codec
-from penstock.log.port import APPENDED, BAD, KEY, OFFSET, OPS, RAW, VALUE, Chunk, Frame, TopicSpec
+from penstock.log.port import Chunk, Frame, TopicSpec
 
 _ORDER = [field.name for field in SYSTEM]
 
@@ -117,7 +118,7 @@ def _batch(spec: TopicSpec, codec: Codec | None, found: Fetched) -> pa.RecordBat
             user |= _keyed(user, found, spec)
         bad = {i for i, reason in enumerate(user[BAD].to_pylist()) if reason is not None} if BAD in user else set()
         if gone - bad:
-            system[OPS] = pa.array([int(Op.DELETE) if i in gone - bad else None for i in range(count)], pa.int8())
+            system[OP] = pa.array([int(Op.DELETE) if i in gone - bad else None for i in range(count)], pa.int8())
         if bad:
             system[BAD], system[RAW] = user.pop(BAD), found.values
         loose = bool(gone or bad)

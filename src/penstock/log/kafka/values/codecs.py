@@ -7,13 +7,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.core.columns import VALUE
 from penstock.core.schema import Schema
 from penstock.errors import BadInput, BadRow
 from penstock.log.intake.codec import Decoded, decode_rows, make_decimals_exact, parse_objects
 from penstock.log.intake.columns import Reasons
 from penstock.log.intake.text import encode_json
 from penstock.log.kafka.settings import KafkaSettings
-from penstock.log.port import VALUE, TopicSpec
+from penstock.log.port import TopicSpec
 
 CODECS = ("json", "avro", "avro+registry", "raw")
 
