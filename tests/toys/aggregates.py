@@ -7,9 +7,10 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from penstock.kernels.aggregates.bags import GROUP, Bag, Longs, ends, ordered, ranks
+from penstock.kernels.aggregates.bags import Bag, Longs, ends, ordered, ranks
 from penstock.kernels.aggregates.function import AggregateFunction, Folded, Input, Taken
 from penstock.kernels.aggregates.parts import Made, Part
+from penstock.kernels.column_names import GROUP
 from penstock.kernels.columns import as_type, column, numbers
 
 

@@ -12,13 +12,13 @@ import polars as pl
 import pyarrow as pa
 
 from penstock.core.change import Op
-from penstock.core.columns import HASH, OP
+from penstock.core.columns import HASH, INDEX, OP
 from penstock.kernels.aggregates.partials import frame_of, joinable
+from penstock.kernels.column_names import GONE
 from penstock.kernels.columns import numbers
 from penstock.kernels.joins.probe import spread
 
 SENT = "sent"
-GONE = "__gone"  # bool, in the table "sent" alone
 
 _NEW, _OLD = "__new", "__old"  # row numbers in `wanted` and `sent`
 
@@ -72,7 +72,7 @@ def newest(runs: Sequence[pa.Table], key: Sequence[str]) -> pa.Table | None:
 def newest_of_all(runs: Sequence[pa.Table], key: Sequence[str]) -> pa.Table:
     """The same with those that are gone, sorted by HASH: what merging runs of "sent" gives."""
     together = pa.concat_tables(runs)
-    last = frame_of(together.select(list(key))).with_row_index("__i").group_by(key).agg(pl.col("__i").last())["__i"]
+    last = frame_of(together.select(list(key))).with_row_index(INDEX).group_by(key).agg(pl.col(INDEX).last())[INDEX]
     rows = together.take(last.to_arrow())
     return rows.take(pa.array(np.argsort(numbers(rows, HASH), kind="stable")))
 

@@ -9,9 +9,10 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.core.columns import HASH, POSITION, TIME
+from penstock.core.columns import HASH, INDEX, POSITION, TIME
 from penstock.core.hashing import Hashes, hash64
 from penstock.kernels.aggregates.partials import frame_of
+from penstock.kernels.column_names import NUMBER
 from penstock.kernels.columns import column, numbers, with_plain
 from penstock.kernels.judging import behind_their_watermark
 from penstock.kernels.port import Prepared
@@ -67,10 +68,10 @@ def _one_key_each(frame: pl.DataFrame, keys: Longs, count: int) -> bool:
 def _told_apart(rows: pa.Table, by: Sequence[str]) -> Longs:
     """Different keys share a hash."""
     frame = frame_of(with_plain(rows, by))
-    groups = frame.with_row_index("__i").group_by(*by, HASH).agg(pl.col("__i")).sort(HASH)
-    numbered = groups.with_columns(pl.int_range(pl.len(), dtype=pl.Int64).alias("__n")).explode("__i")
+    groups = frame.with_row_index(INDEX).group_by(*by, HASH).agg(pl.col(INDEX)).sort(HASH)
+    numbered = groups.with_columns(pl.int_range(pl.len(), dtype=pl.Int64).alias(NUMBER)).explode(INDEX)
     keys = np.empty(rows.num_rows, np.int64)
-    keys[numbered["__i"].to_numpy()] = numbered["__n"].to_numpy()
+    keys[numbered[INDEX].to_numpy()] = numbered[NUMBER].to_numpy()
     return keys
 
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.core.change import Op
-from penstock.core.columns import LIVE, NUMBER, OP, POSITION, SINCE
+from penstock.core.columns import INDEX, LIVE, NUMBER, OP, POSITION, SINCE
 from penstock.sinks.sqlite_values import Value, stored, to_sqlite
 from penstock.sinks.staged import whole
 from penstock.sinks.view_checks import Checks, Sum, Sums, row_checks
@@ -50,9 +50,9 @@ class ViewRows:
         if not old.num_rows:
             return new
         key = list(self._layout.key) or [POSITION]
-        numbered = pl.DataFrame(pl.from_arrow(old.select(key))).with_row_index("__i")
+        numbered = pl.DataFrame(pl.from_arrow(old.select(key))).with_row_index(INDEX)
         after = pl.DataFrame(pl.from_arrow(new.select(key)))
-        gone = old.take(numbered.join(after, on=key, how="anti", nulls_equal=True)["__i"].to_arrow())
+        gone = old.take(numbered.join(after, on=key, how="anti", nulls_equal=True)[INDEX].to_arrow())
         deletes = pa.chunked_array([pa.array([int(Op.DELETE)] * gone.num_rows, pa.int8())])
         return pa.concat_tables([gone.set_column(gone.column_names.index(OP), OP, deletes), new])
 

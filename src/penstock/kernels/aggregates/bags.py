@@ -13,11 +13,11 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.kernels.column_names import GROUP
 from penstock.kernels.columns import column, numbers
 
 Longs = npt.NDArray[np.int64]
 
-GROUP = "__group"
 LOW = np.int64(0xFFFFFFFF)
 
 

@@ -12,8 +12,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.core.hashing import hash64
-from penstock.kernels.aggregates.bags import GROUP, LOW, Bag, Longs, codes, ends, firsts
+from penstock.kernels.aggregates.bags import LOW, Bag, Longs, codes, ends, firsts
 from penstock.kernels.aggregates.function import AggregateFunction, Folded, Input, Taken
+from penstock.kernels.column_names import GROUP
 from penstock.kernels.columns import as_type, column, numbers, plain
 
 Doubles = npt.NDArray[np.float64]

@@ -9,9 +9,10 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.errors import BadFlow, BadRow, PenstockError
-from penstock.kernels.aggregates.bags import GROUP, Bag, Longs, by_group, ends, order_of
+from penstock.kernels.aggregates.bags import Bag, Longs, by_group, ends, order_of
 from penstock.kernels.aggregates.function import AggregateFunction, Folded, Input, Taken
 from penstock.kernels.aggregates.unanswered import NoResult
+from penstock.kernels.column_names import GROUP
 from penstock.kernels.columns import column, numbers
 from penstock.plan import Aggregate
 

@@ -17,14 +17,13 @@ from penstock.kernels.aggregates.functions import function_of, kept_for, taken
 from penstock.kernels.aggregates.own import GroupFailed
 from penstock.kernels.aggregates.parts import Partial, carry, folding
 from penstock.kernels.aggregates.unanswered import NoResult, marked
+from penstock.kernels.column_names import ROW, START
 from penstock.kernels.columns import column, plain, stored, with_plain
 from penstock.plan import Aggregate
 
 Longs = npt.NDArray[np.int64]
 
-_ROW = "__row"  # numbers of the rows of a group
 _ONE = "__one"
-_START = "__start"  # the window of a group, as kernels.windows calls it
 _HINT = (
     "which rows are added and merged together is chance, so no row can be set aside for it: "
     "let add and merge take any rows and states, and let result refuse what is wrong; mended, the flow goes on where it is"
@@ -53,13 +52,13 @@ class Aggregation:
         columns = [*(pl.Series(name, values) for name, values in made.items()), *partial.columns]
         wanted = list(dict.fromkeys([*by, *(part.column for part in self._parts if part.column)]))
         if self._bags or not (wanted or columns):
-            columns.append(pl.Series(_ROW, np.arange(rows.num_rows)))
+            columns.append(pl.Series(ROW, np.arange(rows.num_rows)))
         frame = frame_of(with_plain(rows.select(wanted), by)).lazy().with_columns(*columns) if wanted else pl.LazyFrame(columns)
         grouped = partial.finish(self._grouped(frame, [*by, *made], partial.expressions))
         keys = [self._input.field(name).with_nullable(True) for name in by] + [pa.field(name, pa.int64()) for name in made]
         if not self._bags:
             return stored(grouped, pa.schema([*keys, *self.fields]))
-        groups = _groups(grouped[_ROW])
+        groups = _groups(grouped[ROW])
         with _named(grouped, [*by, *made]):
             bags = {bag.name: bag.partial(rows, groups, len(grouped)) for bag in self._bags}
         return self._with_bags(grouped, bags, pa.schema([*keys, *self.fields]))
@@ -70,12 +69,12 @@ class Aggregation:
         names = [f.name for f in partials.schema if f.name not in self._kept.bags]
         frame = frame_of(partials.select(names))
         if self._bags:
-            frame = frame.with_columns(pl.Series(_ROW, np.arange(partials.num_rows)))
+            frame = frame.with_columns(pl.Series(ROW, np.arange(partials.num_rows)))
         expressions = [*folding(self._parts), *(pl.col(k).first() for k in kept), *more]
         folded = carry(self._parts, self._grouped(frame.lazy(), keys, expressions))
         if not self._bags:
             return stored(folded, partials.schema)
-        groups, count = _groups(folded[_ROW]), len(folded)
+        groups, count = _groups(folded[ROW]), len(folded)
         if count == partials.num_rows:  # nothing to put together
             rows = pa.array(np.argsort(groups))
             bags = {bag.name: column(partials, bag.name).take(rows) for bag in self._bags}
@@ -98,7 +97,7 @@ class Aggregation:
 
     def _grouped(self, frame: pl.LazyFrame, keys: Sequence[str], expressions: Sequence[pl.Expr]) -> pl.DataFrame:
         """One row per group; with bags, _ROW lists the numbers of its rows."""
-        wanted = [*expressions, pl.col(_ROW)] if self._bags else list(expressions)
+        wanted = [*expressions, pl.col(ROW)] if self._bags else list(expressions)
         if keys:
             return frame.group_by(keys).agg(wanted).collect()
         one = frame.with_columns(pl.lit(0).alias(_ONE))  # everything is one group, if there is anything
@@ -117,7 +116,7 @@ def _named(groups: pl.DataFrame, names: Sequence[str]) -> Iterator[None]:
     except GroupFailed as failed:
         group = groups.row(failed.group, named=True)
         key = [f"{name}={group[name]!r}" for name in names if not name.startswith(RESERVED_PREFIX)]
-        key += [f"window_start={text(group[_START])}"] if _START in names else []
+        key += [f"window_start={text(group[START])}"] if START in names else []
         raise BadRow(failed.error.what, *failed.error.detail, *([f"group {', '.join(key)}"] if key else []), hint=_HINT) from failed
 
 

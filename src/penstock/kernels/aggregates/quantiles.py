@@ -10,8 +10,9 @@ import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
 
-from penstock.kernels.aggregates.bags import GROUP, LOW, Bag, Longs, codes, ends, firsts
+from penstock.kernels.aggregates.bags import LOW, Bag, Longs, codes, ends, firsts
 from penstock.kernels.aggregates.function import AggregateFunction, Folded, Input, Taken
+from penstock.kernels.column_names import GROUP
 from penstock.kernels.columns import as_type, column, numbers
 
 Doubles = npt.NDArray[np.float64]

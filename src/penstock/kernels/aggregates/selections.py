@@ -11,8 +11,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.core.columns import POSITION, TIME
-from penstock.kernels.aggregates.bags import GROUP, Bag, Longs, by_group, ends, ordered, ranks
+from penstock.kernels.aggregates.bags import Bag, Longs, by_group, ends, ordered, ranks
 from penstock.kernels.aggregates.function import AggregateFunction, Folded, Input, Taken
+from penstock.kernels.column_names import GROUP, ROW
 from penstock.kernels.columns import as_type, column, numbers, plain
 
 VALUE, BY = "value", "by"
@@ -155,11 +156,11 @@ class Highest(Placed):
         """Those not below the n-th greatest of their group: sorting positions costs, and few rows are near the top."""
         if items.num_rows <= self._n:
             return items
-        sorted_ = ordered(items.select([GROUP, BY]).append_column("__row", pa.array(np.arange(items.num_rows))), [BY], [BY])
+        sorted_ = ordered(items.select([GROUP, BY]).append_column(ROW, pa.array(np.arange(items.num_rows))), [BY], [BY])
         frame = pl.from_arrow(sorted_)
         assert isinstance(frame, pl.DataFrame)
         nth = pl.col(BY).slice(self._n - 1, 1).first().over(GROUP)
-        wanted = frame.filter(nth.is_null() | pl.col(BY).ge(nth))["__row"]
+        wanted = frame.filter(nth.is_null() | pl.col(BY).ge(nth))[ROW]
         return items.take(wanted.to_arrow())
 
 

@@ -16,13 +16,13 @@ from penstock.core.columns import APPEND_TIME, HASH, OP, POSITION, TIME
 from penstock.core.hashing import Hashes, hash64
 from penstock.core.time import NEVER
 from penstock.kernels.changes import once, stretches, touched
+from penstock.kernels.column_names import GONE
 from penstock.kernels.columns import column, numbers, sorted_by_hash
 from penstock.kernels.joins.probe import spread
 from penstock.kernels.keyed import Longs, codes, key_numbers
 from penstock.kernels.port import State
 
 VERSIONS = "versions"
-GONE = "__gone"  # bool: the row was deleted
 SEEN = "__seen"  # int64: the time from which rows see it
 HORIZON = "__horizon"  # int64: no row that was still to be answered when its run was written is older
 

@@ -11,13 +11,13 @@ from penstock.core.expression import Column, Tree, walk
 from penstock.core.position import pair_positions
 from penstock.core.time import NEVER
 from penstock.kernels.aggregates.partials import frame_of
+from penstock.kernels.column_names import ROW
 from penstock.kernels.columns import as_type, column, numbers, travelling
 from penstock.kernels.expressions import compile as polars_of
 
 Longs = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
-_ROW = "__row"
 _PLACES = ({LEFT: POSITION, LEFT_TIME: TIME}, {RIGHT: POSITION, RIGHT_TIME: TIME})  # what a pair may tell of its rows, by side
 
 
@@ -43,8 +43,8 @@ class Condition:
         by_left, by_right = pa.array(li), pa.array(ri)
         columns = {name: column(left, name).take(by_left) for name in self._left}
         columns |= {name: column(right, own).take(by_right) for name, own in self._right.items()}
-        frame = frame_of(pa.table({_ROW: by_left, **columns}))
-        return frame.select(polars_of(self._tree).fill_null(False).alias(_ROW))[_ROW].to_numpy()
+        frame = frame_of(pa.table({ROW: by_left, **columns}))
+        return frame.select(polars_of(self._tree).fill_null(False).alias(ROW))[ROW].to_numpy()
 
 
 class Output:

@@ -18,9 +18,10 @@ import polars as pl
 import pyarrow as pa
 
 from penstock.core.change import Op
-from penstock.core.columns import HASH, OP
+from penstock.core.columns import HASH, INDEX, OP
 from penstock.core.hashing import Hashes, hash64
 from penstock.kernels.aggregates.partials import frame_of
+from penstock.kernels.column_names import NUMBER
 from penstock.kernels.columns import numbers, sorted_by_hash
 from penstock.kernels.joins.probe import spread
 
@@ -133,10 +134,10 @@ class Current:
     def _told_apart(self, seen: "_Seen", rows: Longs) -> Hashes:
         """A number for the name of each row: different names share a hash."""
         named = list(dict.fromkeys([self.code, *self.names]))
-        names = frame_of(seen.taken(named, rows)).with_row_index("__i").group_by(named).agg(pl.col("__i"))
-        numbered = names.select(pl.int_range(pl.len(), dtype=pl.UInt64).alias("__n"), "__i").explode("__i")
+        names = frame_of(seen.taken(named, rows)).with_row_index(INDEX).group_by(named).agg(pl.col(INDEX))
+        numbered = names.select(pl.int_range(pl.len(), dtype=pl.UInt64).alias(NUMBER), INDEX).explode(INDEX)
         codes = np.empty(len(rows), np.uint64)
-        codes[numbered["__i"].to_numpy()] = numbered["__n"].to_numpy()
+        codes[numbered[INDEX].to_numpy()] = numbered[NUMBER].to_numpy()
         return codes
 
 

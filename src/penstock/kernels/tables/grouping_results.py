@@ -11,10 +11,11 @@ from penstock.core.time import NEVER
 from penstock.kernels.aggregates.partials import Aggregation
 from penstock.kernels.aggregates.unanswered import with_failed
 from penstock.kernels.changes import Differences, differences
+from penstock.kernels.column_names import LAST
 from penstock.kernels.columns import as_type, column, travelling, with_plain
 from penstock.plan import Aggregate
 
-COUNT, LAST = "__count", "__last"  # how many rows a group has, and the time of the newest
+COUNT = "__count"  # how many rows a group has
 
 _LONG = pa.int64()
 

@@ -9,11 +9,12 @@ import polars as pl
 import pyarrow as pa
 
 from penstock.core.change import Op
-from penstock.core.columns import HASH, OP, POSITION, TIME, WATERMARK
+from penstock.core.columns import HASH, INDEX, OP, POSITION, TIME, WATERMARK
 from penstock.core.hashing import hash64
 from penstock.core.time import NEVER
 from penstock.kernels.aggregates.partials import frame_of, joinable
-from penstock.kernels.changes import GONE, net_changes, newest_of_all, once, touched
+from penstock.kernels.changes import net_changes, newest_of_all, once, touched
+from penstock.kernels.column_names import GONE
 from penstock.kernels.columns import numbers, sorted_by_hash, travelling
 from penstock.kernels.keyed import in_order, key_numbers
 from penstock.kernels.port import Changes, Prepared, State, Stepped
@@ -109,15 +110,15 @@ class LatestKernel:
         return np.sort(order[ends])
 
     def _sorted(self, rows: pa.Table, keys: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        frame = frame_of(rows.select(self._order)).with_columns(pl.Series("__k", keys)).with_row_index("__i")
-        return frame.sort("__k", *self._order, nulls_last=False)["__i"].cast(pl.Int64).to_numpy()
+        frame = frame_of(rows.select(self._order)).with_columns(pl.Series("__k", keys)).with_row_index(INDEX)
+        return frame.sort("__k", *self._order, nulls_last=False)[INDEX].cast(pl.Int64).to_numpy()
 
     def _of_these_keys(self, old: pa.Table, fresh: pa.Table) -> pa.Table:
         """What held until now for the keys that have a new version."""
         if not old.num_rows:
             return old
-        mine = joinable(old, self._by).with_row_index("__i")
-        return old.take(mine.join(joinable(fresh, self._by), on=self._by, how="semi", nulls_equal=True)["__i"].to_arrow())
+        mine = joinable(old, self._by).with_row_index(INDEX)
+        return old.take(mine.join(joinable(fresh, self._by), on=self._by, how="semi", nulls_equal=True)[INDEX].to_arrow())
 
     def _sent(self, rows: pa.Table) -> pa.Table:
         """Rows as they travel, with HASH and what `net_changes` wants to know of them."""

@@ -17,6 +17,7 @@ from penstock.core.time import FOREVER, NEVER
 from penstock.kernels.aggregates.partials import Aggregation
 from penstock.kernels.aggregates.unanswered import parted, stepped, with_failed
 from penstock.kernels.changes import newest_of_all, touched
+from penstock.kernels.column_names import FIRST, GROUP, LAST, NUMBER
 from penstock.kernels.columns import as_type, column, numbers, plain, sorted_by_hash, travelling
 from penstock.kernels.keyed import in_order, judge_instants, key_numbers, placed
 from penstock.kernels.port import Changes, Prepared, State, Stepped
@@ -27,10 +28,7 @@ Longs = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
 OPEN = "open"
-GROUP = "__group"  # a window among those that an epoch fills, in part or whole
-NUMBER = "__number"  # full windows of the key before this one
 ROWS = "__rows"  # in the window
-FIRST, LAST = "__first", "__last"  # times of its first and last row
 
 _TOLD = [pa.field(name, pa.int64()) for name in (NUMBER, ROWS, FIRST, LAST)]
 

@@ -13,6 +13,7 @@ from penstock.core.position import window_positions
 from penstock.core.time import NEVER
 from penstock.kernels.aggregates.partials import Aggregation
 from penstock.kernels.aggregates.unanswered import parted, stepped, with_failed
+from penstock.kernels.column_names import START
 from penstock.kernels.columns import as_type, column, numbers, travelling
 from penstock.kernels.judging import Verdicts, judge_windows
 from penstock.kernels.port import Changes, Prepared, State, Stepped
@@ -20,7 +21,6 @@ from penstock.plan import Aggregate, Late
 from penstock.plan.layouts import Layout
 
 OPEN = "open"
-START = "__start"
 
 
 class WindowKernel:

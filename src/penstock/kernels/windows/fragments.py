@@ -10,6 +10,7 @@ import pyarrow as pa
 from penstock.core.columns import HASH, TIME
 from penstock.core.hashing import hash64
 from penstock.kernels.aggregates.partials import Aggregation
+from penstock.kernels.column_names import FIRST, LAST
 from penstock.kernels.columns import numbers
 from penstock.kernels.keyed import key_numbers
 from penstock.kernels.windows import corrections
@@ -18,7 +19,6 @@ from penstock.plan import Aggregate
 
 Longs = npt.NDArray[np.int64]
 
-FIRST, LAST = "__first", "__last"  # the first and the last time of a fragment
 
 _NONE = np.empty(0, np.int64)
 _LONG = pa.int64()

@@ -12,15 +12,16 @@ import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
 
-from penstock.core.columns import HASH
+from penstock.core.columns import HASH, INDEX
 from penstock.kernels.aggregates.partials import joinable
 from penstock.kernels.aggregates.unanswered import parted, stepped
 from penstock.kernels.changes import SENT, among, net_changes, newest, newest_of_all, touched
+from penstock.kernels.column_names import START
 from penstock.kernels.columns import column, numbers
 from penstock.kernels.judging import Verdicts
 from penstock.kernels.port import Changes, State, Stepped
 from penstock.kernels.windows import corrections
-from penstock.kernels.windows.final import OPEN, START, WindowKernel, by_start
+from penstock.kernels.windows.final import OPEN, WindowKernel, by_start
 from penstock.plan import Aggregate, Late
 from penstock.plan.layouts import Layout
 
@@ -206,6 +207,6 @@ class PaneKernel(WindowKernel):
 
 def _those_of(sent: pa.Table, wanted: pa.Table, key: list[str]) -> pa.Table:
     """The sent rows whose key is wanted: a window that was sent stays sent."""
-    mine = joinable(sent, key).with_row_index("__i")
-    kept = mine.join(joinable(wanted, key), on=key, how="semi", nulls_equal=True, maintain_order="left")["__i"]
+    mine = joinable(sent, key).with_row_index(INDEX)
+    kept = mine.join(joinable(wanted, key), on=key, how="semi", nulls_equal=True, maintain_order="left")[INDEX]
     return sent.take(kept.to_arrow())

@@ -12,10 +12,11 @@ from penstock.core.position import window_positions
 from penstock.core.time import FOREVER, NEVER, micros
 from penstock.kernels.aggregates.unanswered import parted, with_failed
 from penstock.kernels.changes import SENT, net_changes, newest, newest_of_all, touched
+from penstock.kernels.column_names import LAST
 from penstock.kernels.columns import as_type, column, numbers, sorted_by_hash
 from penstock.kernels.port import Changes, Prepared, State, Stepped
 from penstock.kernels.windows.final import OPEN
-from penstock.kernels.windows.fragments import LAST, Fragments
+from penstock.kernels.windows.fragments import Fragments
 from penstock.kernels.windows.sent_sessions import SentSessions
 from penstock.kernels.windows.session_state import END, Looked, SessionState, Stretch, distinct
 from penstock.plan import Running

@@ -12,7 +12,8 @@ import polars as pl
 import pyarrow as pa
 
 from penstock.kernels.aggregates.partials import joinable
-from penstock.kernels.changes import GONE, SENT, net_changes, newest, newest_of_all, touched
+from penstock.kernels.changes import SENT, net_changes, newest, newest_of_all, touched
+from penstock.kernels.column_names import GONE, ROW
 from penstock.kernels.columns import numbers
 from penstock.kernels.port import Changes, State
 from penstock.kernels.windows.corrections import revisions
@@ -22,7 +23,7 @@ from penstock.kernels.windows.session_state import END
 Hashes = npt.NDArray[np.uint64]
 Longs = npt.NDArray[np.int64]
 
-_ROW, _NOW = "__row", "__now"
+_NOW = "__now"
 
 
 class SentSessions:
@@ -53,8 +54,8 @@ class SentSessions:
         there: names and ends (key, END) of what is, wanted or not, and may stay as it was sent, unless it failed; None: only what
         is wanted stays."""
         if there is not None and failed is not None:
-            names = joinable(there, self._key).with_row_index(_ROW)
-            there = there.take(names.join(joinable(failed, self._key), on=self._key, how="anti", nulls_equal=True)[_ROW].to_arrow())
+            names = joinable(there, self._key).with_row_index(ROW)
+            there = there.take(names.join(joinable(failed, self._key), on=self._key, how="anti", nulls_equal=True)[ROW].to_arrow())
         compared = sent if sent is None or there is None else self._to_compare(sent, wanted, there)
         out, run = net_changes(compared, wanted, self._key, self._values)
         kept = run
@@ -77,23 +78,23 @@ class SentSessions:
     def _to_compare(self, sent: pa.Table, wanted: pa.Table, there: pa.Table) -> pa.Table:
         """Without what is there, but not wanted."""
         key = self._key
-        names = joinable(sent, key).with_row_index(_ROW)
+        names = joinable(sent, key).with_row_index(ROW)
         idle = joinable(there, key).join(joinable(wanted, key), on=key, how="anti", nulls_equal=True)
-        return sent.take(names.join(idle, on=key, how="anti", nulls_equal=True)[_ROW].to_arrow())
+        return sent.take(names.join(idle, on=key, how="anti", nulls_equal=True)[ROW].to_arrow())
 
     def _moved(self, sent: pa.Table, there: pa.Table, run: pa.Table) -> list[pa.Table]:
         """What was sent of sessions that end elsewhere now: gone where it was, and (unless sent anew) to be found where it is."""
-        names, ends = joinable(sent, self._key, END).with_row_index(_ROW), joinable(there, self._key, END)
+        names, ends = joinable(sent, self._key, END).with_row_index(ROW), joinable(there, self._key, END)
         moved = names.join(ends.rename({END: _NOW}), on=self._key, how="inner", nulls_equal=True).filter(
             pl.col(END) != pl.col(_NOW)
         )
         if moved.is_empty():
             return []
         away = self._slots(moved[END].to_numpy()) != self._slots(moved[_NOW].to_numpy())
-        left = _marked(sent.take(moved.filter(away)[_ROW].to_arrow()), gone=True)
+        left = _marked(sent.take(moved.filter(away)[ROW].to_arrow()), gone=True)
         anew = joinable(run.filter(pa.array(~run[GONE].to_numpy())), self._key)
         as_sent = moved.join(anew, on=self._key, how="anti", nulls_equal=True)
-        found = _marked(sent.take(as_sent[_ROW].to_arrow()), gone=False)
+        found = _marked(sent.take(as_sent[ROW].to_arrow()), gone=False)
         found = found.set_column(found.column_names.index(END), END, pa.array(as_sent[_NOW].to_numpy()))
         return [table.select(run.column_names) for table in (left, found)]
 

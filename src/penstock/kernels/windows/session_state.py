@@ -20,10 +20,11 @@ import pyarrow as pa
 from penstock.core.columns import HASH
 from penstock.kernels.aggregates.partials import frame_of, joinable
 from penstock.kernels.changes import among, touched
+from penstock.kernels.column_names import LAST
 from penstock.kernels.columns import numbers, sorted_by_hash, stored
 from penstock.kernels.port import Changes, State
 from penstock.kernels.windows.final import OPEN, by_start
-from penstock.kernels.windows.fragments import LAST, Fragments, Sessions, whole
+from penstock.kernels.windows.fragments import Fragments, Sessions, whole
 
 Longs = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]

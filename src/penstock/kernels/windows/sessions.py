@@ -18,12 +18,12 @@ from penstock.core.time import NEVER, micros
 from penstock.kernels.aggregates.partials import frame_of
 from penstock.kernels.aggregates.unanswered import parted, stepped, with_failed
 from penstock.kernels.changes import SENT
+from penstock.kernels.column_names import FIRST, NUMBER, START
 from penstock.kernels.columns import as_type, column, numbers, travelling
 from penstock.kernels.judging import behind_their_watermark
 from penstock.kernels.port import Prepared, State, Stepped
 from penstock.kernels.windows import corrections
-from penstock.kernels.windows.final import START
-from penstock.kernels.windows.fragments import FIRST, Fragments, whole
+from penstock.kernels.windows.fragments import Fragments, whole
 from penstock.kernels.windows.sent_sessions import SentSessions
 from penstock.kernels.windows.session_state import END, Looked, SessionState, Stretch, distinct
 from penstock.plan import Session
@@ -31,8 +31,6 @@ from penstock.plan import Session
 Longs = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 Hashes = npt.NDArray[np.uint64]
-
-_NUMBER = "__number"
 
 
 class SessionKernel:
@@ -150,9 +148,9 @@ class SessionKernel:
             return pa.nulls(len(total), corrections.TYPE)
         mine = looked.fresh & (looked.sessions.of >= 0)
         came = frame_of(looked.fragments.select([corrections.LATE, corrections.CAUSE]).filter(pa.array(mine)))
-        fresh = came.group_by(pl.Series(_NUMBER, looked.sessions.of[mine])).agg(corrections.folding())
-        wanted = pl.DataFrame({_NUMBER: which[told]})
-        found = wanted.join(fresh, on=_NUMBER, how="left", maintain_order="left")
+        fresh = came.group_by(pl.Series(NUMBER, looked.sessions.of[mine])).agg(corrections.folding())
+        wanted = pl.DataFrame({NUMBER: which[told]})
+        found = wanted.join(fresh, on=NUMBER, how="left", maintain_order="left")
         new = known[told] + found[corrections.LATE].fill_null(0).to_numpy()
         since = np.where(new == total[told], known[told], -1)
         positions = found[corrections.CAUSE].to_arrow(compat_level=pl.CompatLevel.oldest())
