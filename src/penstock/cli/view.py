@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from penstock.cli.output import OUTPUTS, print_table, safe, with_raw
+from penstock.core.columns import SINCE
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -94,7 +95,7 @@ def get(name: str, key: tuple[str, ...], history: bool, output: str | None) -> i
     if not rows.num_rows:
         click.echo(safe(f"view {name} has no row {', '.join(key)}"), err=True)
         return 3
-    print_table(rows, output, keys=[*meta.key, "__since"])
+    print_table(rows, output, keys=[*meta.key, SINCE])
     return None
 
 

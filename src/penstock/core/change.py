@@ -10,6 +10,3 @@ class Op(IntEnum):
     UPDATE_BEFORE = 1
     UPDATE_AFTER = 2
     DELETE = 3
-
-
-# System columns of the tables that travel between steps. User columns never start with two underscores.

@@ -50,5 +50,8 @@ LIVE = "__live"  # int: of an incoming row, 0 deletes its key, 1 sets it
 NUMBER = "__n"  # int64: numbers the rows of a table in the order in which they came
 CRC = "__crc"  # int64: checksum of the row
 
+# What a join of tables keeps in its state: set and seen by its kernel.
+PARTNERS = "__n"  # int64: how many rows one side has of a key
+
 # Only while a function runs.
 INDEX = "__i"  # where a row stood in its table

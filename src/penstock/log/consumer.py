@@ -37,7 +37,6 @@ from penstock.log.port import Chunk, End, Searching, Topic, TopicSpec
 
 Where = Literal["earliest", "latest"] | int | datetime | Mapping[int, int]
 
-# Columns that stand beside those of the topic in what is read.
 _BESIDE = (SHOWN_PARTITION, SHOWN_OFFSET, SHOWN_KEY, SHOWN_TIME, SHOWN_APPEND_TIME, SHOWN_HEADERS, SHOWN_OP)
 POLL = 0.02  # seconds between two looks at the end of a topic
 _SYSTEM = {f.name for f in SYSTEM}

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
 Durability = Literal["fsync", "os", "memory"]
 
-# System columns of a stored batch, beside the columns of the schema (typed topics) or VALUE (raw topics).
-
 
 @dataclass(frozen=True)
 class TopicSpec:
@@ -98,7 +96,7 @@ class Frame:
 
 
 class Chunk(NamedTuple):
-    """The rows of one whole frame, physical columns as named above."""
+    """The rows of one whole frame, with the columns it stores (core/columns.py)."""
 
     frame: Frame
     rows: pa.RecordBatch
@@ -150,8 +148,8 @@ class Topic(Protocol):
     ) -> Appended:
         """Adds one frame of rows and, behind them, a mark: all or nothing. Returns once it is as durable as the topic says.
 
-        Rows have the physical columns named above, and are checked; those that `Intake` checked are taken as they are
-        (`RowCheck.checked` tells them apart). None (with a mark): a mark alone. A sender's sequence that is there
+        Rows have the columns that a topic stores (core/columns.py) and are checked; those that `Intake` checked are taken as
+        they are (`RowCheck.checked` tells them apart). None (with a mark): a mark alone. A sender's sequence that is there
         already returns the first offset and adds nothing; a gap raises SequenceGap, an old epoch Fenced."""
         ...
 

@@ -11,7 +11,6 @@ import pyarrow.compute as pc
 
 from penstock.core.change import Op
 from penstock.core.columns import EVENT_TIME, KEY, OP, POSITION, TIME, WATERMARK
-from penstock.core.columns import WATERMARK as W
 from penstock.core.schema import TIMESTAMP
 from penstock.core.time import NEVER
 from penstock.errors import Fenced, Mismatch, Passing, PenstockError, SequenceGap, SinkError, SinkUnavailable
@@ -154,7 +153,7 @@ class TopicSink:
             columns |= self._changes(rows)
         else:
             columns[POSITION] = rows[POSITION]
-            columns[WATERMARK] = pc.if_else(pc.equal(rows[W], NEVER), pa.scalar(None, pa.int64()), rows[W])
+            columns[WATERMARK] = pc.if_else(pc.equal(rows[WATERMARK], NEVER), pa.scalar(None, pa.int64()), rows[WATERMARK])
         if self._key:
             columns[KEY] = keys
         return pa.record_batch([whole(column) for column in columns.values()], list(columns))

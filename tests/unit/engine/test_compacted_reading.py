@@ -5,7 +5,7 @@ import random
 import pytest
 
 from faults.cleaning_script import Script
-from penstock.core.columns import WATERMARK as W
+from penstock.core.columns import WATERMARK
 from penstock.core.schema import Schema
 from penstock.core.time import NEVER
 from penstock.engine.source.read import ADDRESS, Range, read
@@ -24,7 +24,7 @@ def watermarks(topic: FileTopic, cuts: list[int]) -> dict[int, int]:
             if piece.rows is None:
                 continue
             offsets = piece.rows[ADDRESS].to_numpy() & ((1 << 44) - 1)
-            found |= dict(zip(offsets.tolist(), piece.rows[W].to_pylist(), strict=True))
+            found |= dict(zip(offsets.tolist(), piece.rows[WATERMARK].to_pylist(), strict=True))
     return found
 
 

@@ -12,7 +12,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.core.columns import ADDRESS, APPEND_TIME, BAD, BEFORE, EVENT_TIME, KEY, OP, POSITION, RAW, TIME, VALUE, WATERMARK
-from penstock.core.columns import WATERMARK as W
 from penstock.core.position import database_positions, source_positions
 from penstock.core.schema import TIMESTAMP
 from penstock.core.time import FIRST, FOREVER, LAST, NEVER
@@ -277,13 +276,13 @@ def _logical(spec: SourceSpec, rows: _Rows, stored: pa.Table, stamps: Times, par
         made[spec.append_time] = pa.array(rows.appended).cast(TIMESTAMP)
     columns = {name: pa.chunked_array([made[name]]) if name in made else rows.table.column(name) for name in spec.columns}
     columns[TIME] = pa.chunked_array([pa.array(rows.times)])
-    columns[W] = pa.chunked_array([pa.array(stamps)])
+    columns[WATERMARK] = pa.chunked_array([pa.array(stamps)])
     if spec.written and not spec.changelog:
         columns[POSITION] = stored.column(POSITION)
         columns[ADDRESS] = addresses(partition, rows.offsets)
         if not spec.versions:
             own = stored.column(WATERMARK).fill_null(NEVER)
-            columns[W] = pc.if_else(pa.array(stamps >= FOREVER), FOREVER, own)  # behind an end derived rows are late, too
+            columns[WATERMARK] = pc.if_else(pa.array(stamps >= FOREVER), FOREVER, own)  # behind an end derived rows are late, too
     elif rows.places is not None:
         own = source_positions(spec.topic, partition, rows.offsets)
         columns[POSITION] = pa.chunked_array([database_positions(rows.places, own)])
@@ -330,7 +329,7 @@ def late_positioned(rows: pa.Table, topic: str | None) -> pa.Table:
     """The rows with the POSITION of those behind their watermark, empty for all others: few are, and each costs some bytes."""
     if POSITION in rows.column_names or topic is None:
         return rows
-    behind = rows.column(TIME).to_numpy() < rows.column(W).to_numpy()
+    behind = rows.column(TIME).to_numpy() < rows.column(WATERMARK).to_numpy()
     made = _positions(rows.select([ADDRESS]).filter(pa.array(behind)), topic)
     width = len(made[0].as_py()) if len(made) else 0
     ends = np.zeros(rows.num_rows + 1, np.int32)

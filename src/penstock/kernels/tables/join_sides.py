@@ -13,7 +13,7 @@ import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
 
-from penstock.core.columns import HASH, POSITION, TIME
+from penstock.core.columns import HASH, PARTNERS, POSITION, TIME
 from penstock.core.hashing import Hashes, hash64
 from penstock.kernels.aggregates.partials import frame_of
 from penstock.kernels.changes import touched
@@ -25,8 +25,6 @@ from penstock.kernels.windows.session_state import distinct
 Longs = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
-COUNT = "__n"
-
 
 class Side:
     """table: "left" or "right"; kept: the columns that are kept; key: what names a row, () = its position."""
@@ -36,7 +34,7 @@ class Side:
         self._kept, self._on = [name for name in kept if name not in on.names], on
         self._names = tuple(key) or (POSITION,)
         self.current = Current(NAME, self._names)
-        self._counted = pa.schema([*on, (COUNT, pa.int64()), (HASH, pa.uint64())])
+        self._counted = pa.schema([*on, (PARTNERS, pa.int64()), (HASH, pa.uint64())])
 
     def signed(self, rows: pa.Table, *, alone: bool) -> pa.Table:
         """Changes as rows with HASH, NAME and MARK. alone: whether rows that match nothing are wanted too."""
@@ -70,12 +68,12 @@ class Side:
     def counted(self, changed: "Changed") -> pa.Table:
         """How the numbers change."""
         rows = changed.signed.filter(pa.array(changed.keyed))
-        return self.added([rows.append_column(COUNT, pa.array(changed.signs[changed.keyed]))])
+        return self.added([rows.append_column(PARTNERS, pa.array(changed.signs[changed.keyed]))])
 
     def added(self, counts: Sequence[pa.Table]) -> pa.Table:
         """Numbers added up, sorted by HASH."""
         rows = frame_of(pa.concat_tables([c.select(self._counted.names) for c in counts]))
-        sums = rows.group_by(*self._on.names, HASH).agg(pl.col(COUNT).sum()).filter(pl.col(COUNT) != 0)
+        sums = rows.group_by(*self._on.names, HASH).agg(pl.col(PARTNERS).sum()).filter(pl.col(PARTNERS) != 0)
         return sorted_by_hash(stored(sums, self._counted))
 
     def _keyed(self, rows: pa.Table) -> Mask:

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.core.columns import HASH, OP, POSITION, TIME
+from penstock.core.columns import HASH, OP, PARTNERS, POSITION, TIME
 from penstock.core.hashing import Hashes
 from penstock.kernels.changes import differences
 from penstock.kernels.columns import numbers, travelling
@@ -20,7 +20,7 @@ from penstock.kernels.joins.probe import spread
 from penstock.kernels.keyed import key_numbers
 from penstock.kernels.port import Changes, Prepared, State, Stepped
 from penstock.kernels.tables.join_rows import Block, JoinedRows
-from penstock.kernels.tables.join_sides import COUNT, Changed, Pool, Side
+from penstock.kernels.tables.join_sides import Changed, Pool, Side
 from penstock.kernels.windows.session_state import distinct
 from penstock.plan import TableJoin
 
@@ -140,7 +140,7 @@ class TableJoinKernel:
 
 def _tally(size: int, changed: Changed, codes: Longs, counts: pa.Table, theirs: Longs) -> Both:
     before = np.zeros(size, np.int64)
-    np.add.at(before, theirs, numbers(counts, COUNT))
+    np.add.at(before, theirs, numbers(counts, PARTNERS))
     after = before.copy()
     np.add.at(after, codes[changed.keyed], changed.signs[changed.keyed])
     return before, after
