@@ -25,7 +25,7 @@ from penstock.errors import Fenced
 from penstock.log.file.log import FileLog
 from penstock.log.groups import rules
 from penstock.log.groups.consumer import GroupConsumer, GroupSettings
-from penstock.log.groups.port import Hand, Source, Standing
+from penstock.log.groups.port import InFlight, Source, Standing
 from penstock.log.groups.reading import read_batch
 from penstock.log.groups.sqlite import SqliteGroups, SqliteMembership
 from penstock.log.memory import MemoryLog
@@ -48,7 +48,7 @@ class Telling(SqliteMembership):
 
     name = ""
 
-    def heartbeat(self, source: Source, busy: Mapping[int, Hand] | None = None) -> Standing:
+    def heartbeat(self, source: Source, busy: Mapping[int, InFlight] | None = None) -> Standing:
         began = micros()
         say("ask", self.name, began)
         standing = super().heartbeat(source, busy)
@@ -87,7 +87,7 @@ def member(root: str, name: str, kind: str) -> None:
             for batch in reader:
                 say("read", name, batch.partition, *batch.table.column("offset").to_pylist())
                 if kind == "zombie":
-                    with reader._seat.guard:  # between two heartbeats: a stopped process must not hold SQLite's lock
+                    with reader._session.guard:  # between two heartbeats: a stopped process must not hold SQLite's lock
                         say("stopped", name)
                         os.kill(os.getpid(), signal.SIGSTOP)
     except Fenced:
@@ -95,7 +95,7 @@ def member(root: str, name: str, kind: str) -> None:
     say("left", name)
 
 
-def grab(state: rules.State, id: str, busy: Mapping[int, Hand], now: rules.Beat) -> None:
+def grab(state: rules.State, id: str, busy: Mapping[int, InFlight], now: rules.Beat) -> None:
     """A planted bug: takes partitions before they are given up."""
     for number, part in list(state.parts.items()):
         if part.target == id:

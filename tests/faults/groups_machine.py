@@ -16,7 +16,7 @@ from penstock.core.time import FixedClock
 from penstock.errors import BadInput, Fenced, InUse, Mismatch
 from penstock.log.groups.leases import ManualClock
 from penstock.log.groups.memory import MemoryGroups
-from penstock.log.groups.port import Groups, Hand, Membership, Source
+from penstock.log.groups.port import Groups, InFlight, Membership, Source
 from penstock.log.groups.sqlite import SqliteGroups
 
 LEASE = 10
@@ -92,7 +92,7 @@ class GroupMachine(RuleBasedStateMachine):
     def heartbeat(self, seat: Seat, busy: AbstractSet[int]) -> None:
         busy = busy & seat.told
         try:
-            standing = seat.membership.heartbeat(self.source, {number: Hand(0, 0.0) for number in busy})
+            standing = seat.membership.heartbeat(self.source, {number: InFlight(0, 0.0) for number in busy})
         except Fenced:
             assert not self.alive(seat)
             return

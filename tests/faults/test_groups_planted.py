@@ -12,7 +12,7 @@ from penstock.errors import PenstockError
 from penstock.log.groups import rules
 from penstock.log.groups.leases import Beat, ManualClock
 from penstock.log.groups.memory import MemoryGroups
-from penstock.log.groups.port import Hand, Source
+from penstock.log.groups.port import InFlight, Source
 from penstock.log.groups.rules import State
 
 pytestmark = pytest.mark.faults
@@ -83,7 +83,7 @@ def test_half_a_commit_is_caught(monkeypatch: Patch) -> None:
 def test_a_partition_that_is_taken_before_it_is_given_up_is_caught(monkeypatch: Patch) -> None:
     real = rules._pass_on
 
-    def grabbing(state: State, id: str, busy: Mapping[int, Hand], now: Beat) -> None:
+    def grabbing(state: State, id: str, busy: Mapping[int, InFlight], now: Beat) -> None:
         for number, part in list(state.parts.items()):
             if part.target == id and part.owner not in (None, id):
                 state.change(number, owner=id)

@@ -202,7 +202,7 @@ def test_what_is_in_hand_is_seen_and_a_partition_moves_when_it_is_finished(log: 
         first = next(batches)
 
         def in_hand() -> list[int | None]:
-            return [part.hand.offset if part.hand else None for part in log.groups().describe("web")[0].partitions]
+            return [part.in_flight.offset if part.in_flight else None for part in log.groups().describe("web")[0].partitions]
 
         wanted = [0 if number == first.partition else None for number in range(3)]
         assert until(lambda: in_hand() == wanted)
@@ -218,7 +218,7 @@ def test_a_partition_asked_for_is_handed_over_between_two_records(log: MemoryLog
         records = old.records()
         assert next(records).partition == 0
         with GroupConsumer(log, "web", "one", settings=QUICK) as new:
-            assert until(lambda: new.partitions == [1] or bool(old._seat.asked))
+            assert until(lambda: new.partitions == [1] or bool(old._session.asked))
             for record in records:
                 if (record.partition, record.offset) == (0, 3):
                     break
@@ -271,7 +271,7 @@ def test_manual_commits_that_come_too_late_are_told_and_the_others_count(log: Me
         batches = old.batches()
         assert sorted(next(batches).partition for _ in range(3)) == [0, 1, 2]
         new = later.enter_context(consumer(log))
-        assert until(lambda: bool(old._seat.asked))
+        assert until(lambda: bool(old._session.asked))
         fill(log.topic("views"), 1, 1, 1)
         next(batches)
         assert until(lambda: len(new.partitions) == 1)

@@ -114,7 +114,7 @@ def test_slow_work_keeps_its_lease_and_is_seen(log: Any) -> None:
     groups = log.groups()
 
     def in_hand() -> float:
-        hand = groups.describe("web")[0].partitions[0].hand
+        hand = groups.describe("web")[0].partitions[0].in_flight
         return hand.seconds if hand else 0.0
 
     with GroupConsumer(log, "web", "t", settings=QUICK) as consumer:

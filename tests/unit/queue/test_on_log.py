@@ -153,7 +153,7 @@ def test_how_far_a_queue_has_come_is_seen_among_the_groups_and_cannot_be_set(log
     assert (state.topic, [p.offset for p in state.partitions]) == ("emails", [0])
     with pytest.raises(BadInput, match="is a queue"):
         plan(groups, "queue.emails", log.topic("emails"), "latest")
-    with pytest.raises(BadInput, match="is a queue, which nobody joins"), GroupConsumer(log, "queue.emails", "emails"):
+    with pytest.raises(BadInput, match="is a queue, which cannot be joined"), GroupConsumer(log, "queue.emails", "emails"):
         pass
 
 

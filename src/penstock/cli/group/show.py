@@ -86,8 +86,8 @@ def _partition(state: GroupState, part: PartitionState, behind: dict[int, Lag] |
         "lag_records": lag.records if lag else None,
         "lag_seconds": _rounded(lag.seconds) if lag else None,
         "owner": f"{part.owner} ({labels.get(part.owner, '?')})" if part.owner else None,
-        "in_hand": part.hand.offset if part.hand else None,
-        "in_hand_seconds": _rounded(part.hand.seconds) if part.hand else None,
+        "in_hand": part.in_flight.offset if part.in_flight else None,
+        "in_hand_seconds": _rounded(part.in_flight.seconds) if part.in_flight else None,
         "moved": part.moved,
     }
 

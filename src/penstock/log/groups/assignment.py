@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 def assign(now: Mapping[int, str | None], members: Sequence[str]) -> dict[int, str | None]:
     """now: the owner of every partition, or None. members: in the order they came. Every partition gets a member, none more than
-    one partition above another; whoever has a partition keeps it unless it has too many."""
+    one partition above another; a member keeps its partitions unless it has too many."""
     if not members:
         return dict.fromkeys(now)
     has = {member: sorted(p for p, owner in now.items() if owner == member) for member in members}

@@ -16,7 +16,7 @@ from penstock.log.consumer import POLL, Where, as_records
 from penstock.log.groups.names import check_joined
 from penstock.log.groups.places import offsets_at
 from penstock.log.groups.reading import Batch, read_batch
-from penstock.log.groups.seat import Chair, Seat
+from penstock.log.groups.session import MemberSession, MemberSettings
 from penstock.log.open import open_log
 from penstock.log.port import Log, Topic
 
@@ -61,7 +61,7 @@ class GroupConsumer:
         log = log or open_log()
         self._settings = settings or GroupSettings()
         self._mode, self._start, self._groups = commit, start, log.groups()
-        self._seat = Seat(log, self._groups, _chair(group, topic, self._settings), self._begin)
+        self._session = MemberSession(log, self._groups, _member(group, topic, self._settings), self._begin)
         self._handover = duration(self._settings.handover, "handover").total_seconds()
         self._handed: dict[int, int] = {}  # behind what was handed out and is not yet committed
         self._taken: dict[int, int] = {}  # the same, of what the loop came back from
@@ -70,35 +70,35 @@ class GroupConsumer:
 
     @property
     def group(self) -> str:
-        return self._seat.chair.group
+        return self._session.member.group
 
     @property
     def topic(self) -> Topic:
-        return self._seat.topic
+        return self._session.topic
 
     @property
     def topic_id(self) -> str:
         """Of the topic that was there when the consumer was made."""
-        return self._seat.id
+        return self._session.id
 
     @property
     def partitions(self) -> list[int]:
         """The partitions that are this member's now."""
-        return sorted(self._seat.positions)
+        return sorted(self._session.positions)
 
     def __enter__(self) -> "GroupConsumer":
-        self._seat.start()
+        self._session.start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        """Commits what the loop came back from; what was in hand when the loop was left is not committed."""
+        """Commits what the loop came back from; what was in flight when the loop was left is not committed."""
         try:
             self._flush()
         except PenstockError:
             if error is None:
                 raise
         finally:
-            self._seat.end()
+            self._session.end()
 
     def __iter__(self) -> Iterator[Batch]:
         return self.batches()
@@ -132,7 +132,7 @@ class GroupConsumer:
         self._taken |= self._handed if self._mode != "before" else {}
         self._flush()
         for number in done if self._mode == "manual" else ():
-            self._seat.release(number)
+            self._session.release(number)
         if self._given_up:
             lost, self._given_up = self._given_up, []
             raise Fenced(
@@ -145,10 +145,10 @@ class GroupConsumer:
         self._stopped = True
 
     def _batches(self, follow: bool) -> Iterator[Batch]:
-        until = None if follow else {number: end.next for number, end in self._seat.ends().items()}
+        until = None if follow else {number: end.next for number, end in self._session.ends().items()}
         pause = POLL
         while not self._stopped:
-            self._seat.check()
+            self._session.check()
             self._hand_over()
             batch = self._next(until)
             if batch:
@@ -165,16 +165,16 @@ class GroupConsumer:
     def _next(self, until: Mapping[int, int] | None) -> Batch | None:
         """Takes the next rows of the next partition in turn that has any."""
         numbers = self._in_turn()
-        ends = self._seat.ends() if numbers else {}
+        ends = self._session.ends() if numbers else {}
         for number in numbers:
             limit = ends[number].next if number in ends else 0
-            earlier = self._seat.held.get(number)  # manual: rows that were not committed
-            start = self._seat.take_up(number, min(limit, until.get(number, 0)) if until is not None else limit)
+            earlier = self._session.held.get(number)  # manual: rows that were not committed
+            start = self._session.take_up(number, min(limit, until.get(number, 0)) if until is not None else limit)
             if start is None:
                 continue
             self._turn = number + 1
             batch = self._read(number, start, limit)
-            if self._seat.put_down(batch, earlier):
+            if self._session.put_down(batch, earlier):
                 return batch
         return None
 
@@ -195,8 +195,8 @@ class GroupConsumer:
     def _each(self, batch: Batch) -> Iterator[Record]:
         number = batch.partition
         for record in as_records(self.topic.spec, batch.table):
-            self._seat.check()
-            if self._mode != "before" and (self._stopped or not self._seat.go_on(number, record.offset)):
+            self._session.check()
+            if self._mode != "before" and (self._stopped or not self._session.go_on(number, record.offset)):
                 return
             self._handed[number] = record.offset + 1
             yield record
@@ -214,7 +214,7 @@ class GroupConsumer:
             self._handed.pop(number, None)
 
     def _finish(self, batch: Batch) -> None:
-        """The batch is in hand no longer. What of it was not handed out, is later: here, or by another member."""
+        """The batch is no longer in flight. Rows that were not handed out are read again, here or by another member."""
         if self._mode == "after":
             self._flush()
         self._break_off(batch)
@@ -223,12 +223,12 @@ class GroupConsumer:
         number = batch.partition
         if self._mode == "after":
             self._handed.pop(number, None)
-            self._seat.release(number, self._taken.get(number, self._seat.committed.get(number, 0)))
+            self._session.release(number, self._taken.get(number, self._session.committed.get(number, 0)))
         elif self._mode == "before":
             self._handed.pop(number, None)
-            self._seat.release(number)
+            self._session.release(number)
         else:
-            self._seat.rewind(number, self._handed.get(number, self._seat.committed.get(number, 0)))
+            self._session.rewind(number, self._handed.get(number, self._session.committed.get(number, 0)))
 
     def _flush(self) -> None:
         taken, self._taken = self._taken, {}
@@ -236,10 +236,10 @@ class GroupConsumer:
             self._commit(taken)
 
     def _commit(self, offsets: Mapping[int, int]) -> None:
-        known = self._seat.committed
+        known = self._session.committed
         new = {number: offset for number, offset in offsets.items() if offset != known.get(number)}
         if new:
-            self._seat.commit(new)
+            self._session.commit(new)
         self._committed = time.monotonic()
         for number, offset in offsets.items():
             if self._handed.get(number, offset) <= offset:
@@ -248,16 +248,16 @@ class GroupConsumer:
     def _hand_over(self) -> None:
         """Manual: gives up what another member has waited for too long."""
         now = time.monotonic()
-        for number, since in list(self._seat.asked.items()):
+        for number, since in list(self._session.asked.items()):
             if number in self._handed and now - since >= self._handover:
                 self._given_up.append(number)
                 del self._handed[number]
-                self._seat.release(number)
+                self._session.release(number)
 
     def _group_at(self, until: Mapping[int, int]) -> bool:
         """Whether the group has come that far: this member, and those that have the other partitions."""
-        with self._seat.guard:
-            mine = dict(self._seat.positions)
+        with self._session.guard:
+            mine = dict(self._session.positions)
         if any(mine[number] < until.get(number, 0) for number in mine):
             return False
         others = {number: offset for number, offset in until.items() if number not in mine}
@@ -266,7 +266,7 @@ class GroupConsumer:
         if time.monotonic() - self._looked < OFTEN:
             return False
         self._looked = time.monotonic()
-        [state] = [state for state in self._groups.describe(self.group) if state.topic == self._seat.chair.topic]
+        [state] = [state for state in self._groups.describe(self.group) if state.topic == self._session.member.topic]
         at = {part.partition: part.offset for part in state.partitions}
         return all(at.get(number, 0) >= offset for number, offset in others.items())
 
@@ -279,8 +279,8 @@ class GroupConsumer:
         return {} if any(state.topic == topic.spec.name for state in known) else offsets_at(topic, self._start)
 
 
-def _chair(group: str, topic: str, settings: GroupSettings) -> Chair:
+def _member(group: str, topic: str, settings: GroupSettings) -> MemberSettings:
     if settings.max_rows < 1:
-        raise BadInput(f"a batch of {settings.max_rows} rows cannot be", hint="max_rows=1 is one record at a time")
+        raise BadInput(f"max_rows cannot be {settings.max_rows}", hint="max_rows=1 is one record at a time")
     label = settings.label or f"{socket.gethostname()}:{os.getpid()}"
-    return Chair(check_joined(group), topic, label, duration(settings.lease, "lease").total_seconds())
+    return MemberSettings(check_joined(group), topic, label, duration(settings.lease, "lease").total_seconds())

@@ -34,12 +34,12 @@ class MachineClock:
 def _boot_id() -> str:
     try:
         return _BOOT.read_text().strip()
-    except OSError:  # not Linux: a lease from before the last start is told by a moment that is still to come
+    except OSError:  # not Linux: a lease from before the last start is recognised by a time in the future
         return ""
 
 
 class ManualClock:
-    """A clock for tests: it moves only when told to."""
+    """A clock for tests: it moves only when it is set."""
 
     def __init__(self, at: int = 1_000_000) -> None:
         self.boot, self.at = "boot", at

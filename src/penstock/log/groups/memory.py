@@ -8,7 +8,7 @@ from penstock.core.time import Clock, SystemClock
 from penstock.log.groups import rules
 from penstock.log.groups.leases import LeaseClock, MachineClock
 from penstock.log.groups.names import check_joined, check_reader, new_member, no_group
-from penstock.log.groups.port import GroupState, Hand, Source, Standing
+from penstock.log.groups.port import GroupState, InFlight, Source, Standing
 from penstock.log.groups.rules import State
 from penstock.log.holding import Held
 
@@ -52,7 +52,7 @@ class MemoryGroups:
             found = [copy.deepcopy(state) for (name, _), state in sorted(self.states.items()) if group in (None, name)]
             if group is not None and not found:
                 raise no_group(group, None, [name for name, _ in self.states])
-            return [rules.told(state, self.leases.beat()) for state in found]
+            return [rules.described(state, self.leases.beat()) for state in found]
 
     def positions(self, topic: str) -> Sequence[Held]:
         with self.guard:
@@ -61,7 +61,7 @@ class MemoryGroups:
 
 
 class MemoryMembership:
-    """A seat in one of the groups of MemoryGroups."""
+    """A member of one of the groups of MemoryGroups."""
 
     def __init__(self, groups: MemoryGroups, state: State, id: str) -> None:
         self._groups, self._state, self._id = groups, state, id
@@ -70,7 +70,7 @@ class MemoryMembership:
     def id(self) -> str:
         return self._id
 
-    def heartbeat(self, source: Source, busy: Mapping[int, Hand] | None = None) -> Standing:
+    def heartbeat(self, source: Source, busy: Mapping[int, InFlight] | None = None) -> Standing:
         with self._groups.guard:
             beat, wall = self._groups.leases.beat(), self._groups.clock.now()
             return rules.heartbeat(self._state, self._id, source, busy or {}, beat, wall)

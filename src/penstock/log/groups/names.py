@@ -16,7 +16,7 @@ def check_joined(group: str) -> str:
     for prefix in (FLOW, QUEUE):
         if check_name(group, "group").startswith(prefix):
             raise BadInput(
-                f"{group} is a {prefix[:-1]}, which nobody joins", hint=f"choose a name that does not begin with {prefix}"
+                f"{group} is a {prefix[:-1]}, which cannot be joined", hint=f"choose a name that does not begin with {prefix}"
             )
     return group
 
@@ -25,7 +25,7 @@ def check_reader(group: str, offsets: Mapping[int, int]) -> str:
     """The name of a reader, and offsets that can be."""
     for partition, offset in offsets.items():
         if partition < 0 or offset < 0:
-            raise BadInput(f"no group can be at offset {offset} of partition {partition}")
+            raise BadInput(f"{offset} is not a valid offset of partition {partition}")
     return check_name(group, "group")
 
 

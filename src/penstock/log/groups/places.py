@@ -24,7 +24,7 @@ def _offset(topic: Topic, number: int, end: End, where: Where) -> int:
         return end.next
     wanted = where.get(number, end.first) if isinstance(where, Mapping) else where
     if not isinstance(wanted, int) or wanted < 0:
-        raise BadInput(f"{where!r} is no place to read from", hint="give earliest, latest, an offset or a time")
+        raise BadInput(f"{where!r} is not a position to read from", hint="give earliest, latest, an offset or a time")
     if wanted > end.next:
         raise BadInput(f"{topic.spec.name}/{number} ends at offset {end.next}, before {wanted}", hint="latest is its end")
     return max(wanted, end.first)

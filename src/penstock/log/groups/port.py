@@ -1,4 +1,4 @@
-"""What a keeper of groups is: members share the partitions of a topic, and the group remembers how far it has come.
+"""Consumer groups: members share the partitions of a topic, and the group remembers how far it has come.
 
 One group may read several topics; each pair (group, topic) has members, partitions and offsets of its own. An offset is always
 the next one to be read. A reader that keeps its own positions, such as a flow, has no members: it puts its offsets here so that
@@ -23,7 +23,7 @@ class Source(NamedTuple):
     partitions: int
 
 
-class Hand(NamedTuple):
+class InFlight(NamedTuple):
     """The first record that a member has taken and not yet finished, and for how long."""
 
     offset: int
@@ -43,8 +43,8 @@ class MemberState(NamedTuple):
     """A member that is alive."""
 
     id: str
-    label: str  # whatever the member calls itself: host and process
-    silent: float | None  # seconds since its last heartbeat; None where the keeper does not tell
+    label: str  # host and process
+    silent: float | None  # seconds since its last heartbeat; None where it is not known
     lease: float | None  # seconds it may be silent
 
 
@@ -56,7 +56,7 @@ class PartitionState:
     offset: int
     moved: int  # microseconds: when the offset last changed
     owner: str | None = None  # the id of a member
-    hand: Hand | None = None
+    in_flight: InFlight | None = None
 
 
 @dataclass(frozen=True)
@@ -72,15 +72,15 @@ class GroupState:
 
 
 class Membership(Protocol):
-    """A member's seat in a group. Its calls may come from several threads, one at a time."""
+    """A member of a group. Its calls may come from several threads, one at a time."""
 
     @property
     def id(self) -> str: ...
 
-    def heartbeat(self, source: Source, busy: Mapping[int, Hand] | None = None) -> Standing:
+    def heartbeat(self, source: Source, busy: Mapping[int, InFlight] | None = None) -> Standing:
         """Called a few times per lease. Renews it, gives up the partitions that are asked for by others and not busy, and takes
-        those that are free for this member; a partition changes hands only so, or when its owner's lease has run out.
-        busy: partitions with unfinished work, and the record in hand of each.
+        those that are free for this member; a partition changes its owner only so, or when the owner's lease has run out.
+        busy: partitions with unfinished work, and the record in flight of each.
         Fenced once the lease has run out; Mismatch if the topic is not the one that the group read before."""
         ...
 
@@ -90,7 +90,7 @@ class Membership(Protocol):
         ...
 
     def leave(self) -> None:
-        """Called when the member ends in order: its partitions are free at once. One that lost its seat loses nothing."""
+        """Called when the member ends in order: its partitions are free at once. Does nothing for one that was fenced."""
         ...
 
 

@@ -54,7 +54,7 @@ def _reading(groups: Groups, group: str, topic: str) -> GroupState:
     if group.startswith(QUEUE):
         queue = group.removeprefix(QUEUE)
         raise BadInput(
-            f"{group} is a queue: it lends single messages, and no offset says which",
+            f"{group} is a queue: it leases single messages, and has no offset to move",
             hint=f"penstock queue purge {queue} passes over what is there; a new queue begins at the earliest record",
         )
     states = groups.describe(group)

@@ -38,7 +38,7 @@ def load(connection: sqlite3.Connection, group: str, topic: str) -> State | None
 
 def _check(state: State) -> int:
     members = [(m.id, m.label, m.seat, m.lease, *m.renewed) for m in state.members.values()]
-    parts = [(number, p.offset, p.moved, p.owner, p.target, *(p.hand or ())) for number, p in state.parts.items()]
+    parts = [(number, p.offset, p.moved, p.owner, p.target, *(p.in_flight or ())) for number, p in state.parts.items()]
     try:
         whole = [
             state.group,
@@ -72,7 +72,7 @@ def store(connection: sqlite3.Connection, before: State | None, after: State) ->
     rows = [(*key, m.id, m.label, m.seat, m.lease, *m.renewed) for m in members]
     connection.executemany("INSERT OR REPLACE INTO members VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows)
     parts = [(number, part) for number, part in after.parts.items() if before.parts.get(number) != part]
-    rows = [(*key, number, p.offset, p.moved, p.owner, p.target, *(p.hand or (None, None))) for number, p in parts]
+    rows = [(*key, number, p.offset, p.moved, p.owner, p.target, *(p.in_flight or (None, None))) for number, p in parts]
     connection.executemany("INSERT OR REPLACE INTO positions VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
 
 

@@ -10,14 +10,14 @@ from dataclasses import dataclass, field, replace
 from penstock.errors import BadInput, Fenced, InUse, Mismatch
 from penstock.log.groups.assignment import assign
 from penstock.log.groups.leases import Beat, runs
-from penstock.log.groups.port import GroupState, Hand, MemberState, PartitionState, Source, Standing
+from penstock.log.groups.port import GroupState, InFlight, MemberState, PartitionState, Source, Standing
 
 
 @dataclass(frozen=True)
 class Member:
     id: str
     label: str
-    seat: int  # members are counted as they come
+    seat: int  # numbers members in the order in which they joined
     lease: int  # microseconds
     renewed: Beat
 
@@ -30,7 +30,7 @@ class Part:
     moved: int  # microseconds, by the wall
     owner: str | None = None
     target: str | None = None  # who is to own it; takes it once it is free
-    hand: tuple[int, int] | None = None  # the owner's record in hand, and since when, by the lease's clock
+    in_flight: tuple[int, int] | None = None  # the owner's record in flight, and since when, by the lease's clock
 
 
 @dataclass
@@ -67,10 +67,10 @@ def join(state: State, member: Member, source: Source, begin: Mapping[int, int],
     _share_out(state)
 
 
-def heartbeat(state: State, id: str, source: Source, busy: Mapping[int, Hand], now: Beat, wall: int) -> Standing:
+def heartbeat(state: State, id: str, source: Source, busy: Mapping[int, InFlight], now: Beat, wall: int) -> Standing:
     sweep(state, now)
     if id not in state.members:
-        raise _lost_seat(state, id)
+        raise _lost_membership(state, id)
     _same_topic(state, source)
     state.members[id] = replace(state.members[id], renewed=now)
     grown = [partition for partition in range(source.partitions) if partition not in state.parts]
@@ -127,36 +127,36 @@ def refuse_members(state: State, now: Beat) -> None:
         )
 
 
-def told(state: State, now: Beat) -> GroupState:
+def described(state: State, now: Beat) -> GroupState:
     """What is shown of it now. The value given is swept: give one that is not stored afterwards, or store it."""
     sweep(state, now)
     members = [MemberState(m.id, m.label, (now.at - m.renewed.at) / 1e6, m.lease / 1e6) for m in _in_order(state)]
-    parts = [_told_part(number, part, now) for number, part in sorted(state.parts.items())]
+    parts = [_described_part(number, part, now) for number, part in sorted(state.parts.items())]
     return GroupState(state.group, state.topic, state.topic_id, state.generation, members, parts)
 
 
-def _told_part(number: int, part: Part, now: Beat) -> PartitionState:
-    hand = Hand(part.hand[0], max(0, now.at - part.hand[1]) / 1e6) if part.hand else None
-    return PartitionState(number, part.offset, part.moved, part.owner, hand)
+def _described_part(number: int, part: Part, now: Beat) -> PartitionState:
+    found = InFlight(part.in_flight[0], max(0, now.at - part.in_flight[1]) / 1e6) if part.in_flight else None
+    return PartitionState(number, part.offset, part.moved, part.owner, found)
 
 
-def _pass_on(state: State, id: str, busy: Mapping[int, Hand], now: Beat) -> None:
-    """Gives up what others wait for and is not busy; takes what is free for this member; remembers what it has in hand."""
+def _pass_on(state: State, id: str, busy: Mapping[int, InFlight], now: Beat) -> None:
+    """Gives up what others wait for and is not busy; takes what is free for this member; remembers the records in flight."""
     for number, part in list(state.parts.items()):
         if part.owner == id and part.target != id and number not in busy:
-            state.change(number, owner=None, hand=None)
+            state.change(number, owner=None, in_flight=None)
         elif part.owner is None and part.target == id:
-            state.change(number, owner=id, hand=None)
+            state.change(number, owner=id, in_flight=None)
         elif part.owner == id:
-            hand = busy.get(number)
-            state.change(number, hand=(hand.offset, now.at - round(hand.seconds * 1e6)) if hand else None)
+            found = busy.get(number)
+            state.change(number, in_flight=(found.offset, now.at - round(found.seconds * 1e6)) if found else None)
 
 
 def _remove(state: State, id: str) -> None:
     del state.members[id]
     for number, part in list(state.parts.items()):
         if part.owner == id:
-            state.change(number, owner=None, hand=None)
+            state.change(number, owner=None, in_flight=None)
 
 
 def _share_out(state: State) -> None:
@@ -186,12 +186,12 @@ def _same_topic(state: State, source: Source) -> None:
         )
 
 
-def _lost_seat(state: State, id: str) -> Fenced:
+def _lost_membership(state: State, id: str) -> Fenced:
     owners = [f"{state.topic}/{number} belongs to {part.owner}" for number, part in sorted(state.parts.items()) if part.owner]
     return Fenced(
         f"member {id} is no longer in group {state.group}: its lease ran out, or it left",
         *owners,
-        hint="join again; what was not committed is read again by whoever owns the partition",
+        hint="join again; what was not committed is read again by the owner of the partition",
     )
 
 
@@ -204,9 +204,9 @@ def _not_yours(state: State, id: str, partition: int) -> Fenced:
     else:
         label = state.members[part.owner].label
         whose = f"it belongs to {part.owner} ({label}) now, in generation {state.generation}, at offset {part.offset}"
-    seat = "" if id in state.members else ", whose lease ran out or who left"
+    lost = "" if id in state.members else ", whose lease ran out or who left"
     return Fenced(
-        f"{state.topic}/{partition} is not owned by member {id} of group {state.group}{seat}: nothing was committed",
+        f"{state.topic}/{partition} is not owned by member {id} of group {state.group}{lost}: nothing was committed",
         whose,
         hint="what was not committed is read again by its owner",
     )

@@ -13,7 +13,7 @@ from penstock.log.groups import rules
 from penstock.log.groups.file import connect, refused
 from penstock.log.groups.leases import Beat, LeaseClock, MachineClock
 from penstock.log.groups.names import check_joined, check_reader, new_member, no_group
-from penstock.log.groups.port import GroupState, Hand, Source, Standing
+from penstock.log.groups.port import GroupState, InFlight, Source, Standing
 from penstock.log.groups.rows import load, names, remove, store
 from penstock.log.groups.rules import State
 from penstock.log.holding import Held
@@ -63,7 +63,7 @@ class SqliteGroups:
         if group is not None and not found:
             raise no_group(group, None, [name for name, _ in there])
         now = self._leases.beat()  # after the rows were read: nothing in them is later
-        return [rules.told(state, now) for state in found if state]
+        return [rules.described(state, now) for state in found if state]
 
     def positions(self, topic: str) -> Sequence[Held]:
         if not self._path.exists():
@@ -113,7 +113,7 @@ class SqliteGroups:
 
 
 class SqliteMembership:
-    """A seat in one of the groups of SqliteGroups."""
+    """A member of one of the groups of SqliteGroups."""
 
     def __init__(self, groups: SqliteGroups, group: str, source: Source, id: str) -> None:
         self._groups, self._group, self._source, self._id = groups, group, source, id
@@ -122,7 +122,7 @@ class SqliteMembership:
     def id(self) -> str:
         return self._id
 
-    def heartbeat(self, source: Source, busy: Mapping[int, Hand] | None = None) -> Standing:
+    def heartbeat(self, source: Source, busy: Mapping[int, InFlight] | None = None) -> Standing:
         with self._groups.changing(self._group, self._source) as (state, now, wall):
             return rules.heartbeat(state, self._id, source, busy or {}, now, wall)
 

@@ -226,19 +226,19 @@ def produce_one(settings: KafkaSettings, name: str, partition: int, value: bytes
     """Writes one record, acknowledged by all replicas in sync, and returns its offset. more: timestamp, headers."""
     done: list[tuple[Any, int]] = []
 
-    def told_of(error: Any, message: Any) -> None:
+    def answered(error: Any, message: Any) -> None:
         done.append((error, -1 if error else message.offset()))
 
     with translated(settings, name):
         producer = _PRODUCERS.get(settings.connection, lambda: new_producer(settings, _SINGLE))
-        producer.produce(name, value, key, partition, on_delivery=told_of, **more)
+        producer.produce(name, value, key, partition, on_delivery=answered, **more)
         if producer.flush(PATIENCE) or not done:
             raise away(settings, "whether the record is in the log is not known")
     error, offset = done[0]
     if error is not None:
         if error.fatal():
             _PRODUCERS.take(settings.connection)  # it is of no use any more
-        raise told(settings, error, name)
+        raise as_error(settings, error, name)
     return offset
 
 
@@ -288,7 +288,7 @@ def translated(settings: KafkaSettings, name: str = "") -> Iterator[None]:
         if type(error).__module__.split(".")[0] not in ("cimpl", "confluent_kafka"):
             raise
         found = error.args[0] if error.args else error
-        raise told(settings, found, name) from error
+        raise as_error(settings, found, name) from error
 
 
 def away(settings: KafkaSettings, why: str) -> LogError:
@@ -300,7 +300,7 @@ def away(settings: KafkaSettings, why: str) -> LogError:
     return reached.contact.unreachable(why)
 
 
-def told(settings: KafkaSettings, error: Any, name: str = "") -> PenstockError:
+def as_error(settings: KafkaSettings, error: Any, name: str = "") -> PenstockError:
     """A KafkaError as an error of ours."""
     code = library().KafkaError
     number = error.code() if hasattr(error, "code") else None

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from penstock.errors import BadInput, BadName, Fenced, InUse, Mismatch, NotFound
-from penstock.log.groups.port import Groups, Hand, Membership, Source, Standing
+from penstock.log.groups.port import Groups, InFlight, Membership, Source, Standing
 
 LEASE = 10.0
 
@@ -105,7 +105,7 @@ class GroupsContract(ABC):
         old = join()
         settle(views, old)
         new = join()
-        busy = {partition: Hand(0, 0.0) for partition in range(3)}
+        busy = {partition: InFlight(0, 0.0) for partition in range(3)}
         for _ in range(5):
             held, empty = old.heartbeat(views, busy), new.heartbeat(views)
             assert held.owned.keys() == {0, 1, 2}
@@ -280,18 +280,18 @@ class GroupsContract(ABC):
         member = join()
         settle(views, member)
         member.commit({1: 17})
-        member.heartbeat(views, {1: Hand(17, 3.5)})
+        member.heartbeat(views, {1: InFlight(17, 3.5)})
         [state] = groups.describe("web")
         assert (state.group, state.topic, state.topic_id) == ("web", "page-views", views.id)
         assert [(seen.id, seen.label, seen.lease) for seen in state.members] == [(member.id, "test", self.told_lease)]
         assert [(part.owner, part.offset) for part in state.partitions] == [(member.id, 0), (member.id, 17), (member.id, 0)]
-        hands = [part.hand for part in state.partitions]
+        hands = [part.in_flight for part in state.partitions]
         assert hands[0] is None
         assert hands[1] is not None
         assert hands[1].offset == 17
         assert hands[1].seconds >= 3.5
         member.heartbeat(views)
-        assert [part.hand for part in groups.describe("web")[0].partitions] == [None] * 3
+        assert [part.in_flight for part in groups.describe("web")[0].partitions] == [None] * 3
 
     def test_looking_finds_nothing_and_says_so(self, groups: Groups, join: Callable[..., Membership]) -> None:
         assert groups.describe() == []

@@ -7,7 +7,7 @@ import pytest
 from penstock.core.time import FixedClock
 from penstock.errors import Fenced
 from penstock.log.groups.leases import ManualClock
-from penstock.log.groups.port import Groups, Hand, Membership, Source
+from penstock.log.groups.port import Groups, InFlight, Membership, Source
 from penstock.testing.contracts.groups import LEASE, settle
 
 HOUR = 3_600_000_000
@@ -60,7 +60,7 @@ class LeaseContract:
     ) -> None:
         slow = join()
         settle(views, slow)
-        slow.heartbeat(views, {0: Hand(0, 0.0)})
+        slow.heartbeat(views, {0: InFlight(0, 0.0)})
         leases.advance(LEASE + 1)
         [standing] = settle(views, join())
         assert standing.owned.keys() == {0, 1, 2}
@@ -96,12 +96,12 @@ class LeaseContract:
     ) -> None:
         member = join()
         settle(views, member)
-        member.heartbeat(views, {2: Hand(40, 1.5)})
+        member.heartbeat(views, {2: InFlight(40, 1.5)})
         leases.advance(4)
         [state] = groups.describe("web")
         assert state.members[0].silent == pytest.approx(4)
-        assert state.partitions[2].hand == Hand(40, 5.5)
+        assert state.partitions[2].in_flight == InFlight(40, 5.5)
         leases.advance(LEASE)
         [state] = groups.describe("web")
         assert state.members == []
-        assert [(part.owner, part.hand) for part in state.partitions] == [(None, None)] * 3
+        assert [(part.owner, part.in_flight) for part in state.partitions] == [(None, None)] * 3

@@ -11,11 +11,11 @@ from typing import Any
 from penstock.core.time import Clock, SystemClock
 from penstock.errors import BadInput, InUse, NotFound, PenstockError
 from penstock.log.groups.names import check_joined, check_reader, no_group
-from penstock.log.groups.port import GroupState, Hand, MemberState, PartitionState, Source
+from penstock.log.groups.port import GroupState, InFlight, MemberState, PartitionState, Source
 from penstock.log.groups.rules import lease_micros
 from penstock.log.holding import Held
 from penstock.log.kafka.catalog import INTERNAL
-from penstock.log.kafka.client import NEVER_THERE, PROMPT, admin, coordinated, describe, insisted, library, told
+from penstock.log.kafka.client import NEVER_THERE, PROMPT, admin, as_error, coordinated, describe, insisted, library
 from penstock.log.kafka.groups.membership import JoinRequest, KafkaMembership, made_again
 from penstock.log.kafka.groups.notes import Note, decoded
 from penstock.log.kafka.groups.offsets import read_offsets, write_offsets
@@ -48,7 +48,7 @@ class KafkaGroups:
             raise no_group(group, topic, [group] if topics else self._names())
         if topic is not None and topics != {topic}:
             raise BadInput(
-                f"Kafka forgets groups only whole, and {group} reads {', '.join(sorted(topics))}", hint="leave the topic out"
+                f"Kafka deletes a group only as a whole, and {group} reads {', '.join(sorted(topics))}", hint="leave the topic out"
             )
         self._refuse_members(group, topic)
         self._asked(lambda client: client.delete_consumer_groups([self._on_broker(group)], request_timeout=NEVER_THERE))
@@ -71,7 +71,7 @@ class KafkaGroups:
         if known:
             return
         first = {number: begin.get(number, 0) for number in range(source.partitions)}
-        with suppress(InUse):  # the group reads other topics: whoever gets a partition of this one writes down where it begins
+        with suppress(InUse):  # the group reads other topics: the member that gets a partition of this one commits where it begins
             self._put(group, source, first, dict.fromkeys(first, self._clock.now()))
 
     def _put(self, group: str, source: Source, offsets: Mapping[int, int], moved: Mapping[int, int]) -> None:
@@ -83,7 +83,7 @@ class KafkaGroups:
         refused = write_offsets(self._settings, self._on_broker(group), places)
         if refused is not None:
             self._refuse_members(group, source.topic)
-            raise told(self._settings, refused, source.topic)
+            raise as_error(self._settings, refused, source.topic)
 
     def _refuse_members(self, group: str, topic: str | None) -> None:
         living = self._members(group)
@@ -108,8 +108,8 @@ class KafkaGroups:
 
     def _part(self, number: int, offset: int, note: Note, owner: str | None) -> PartitionState:
         seconds = max(0.0, (self._clock.now() - note.since) / 1e6)
-        hand = Hand(note.hand, seconds) if note.hand >= 0 and owner else None
-        return PartitionState(number, offset, note.moved, owner, hand)
+        in_flight = InFlight(note.in_flight, seconds) if note.in_flight >= 0 and owner else None
+        return PartitionState(number, offset, note.moved, owner, in_flight)
 
     def _names(self) -> list[str]:
         prefix = self._settings.prefix
@@ -141,7 +141,7 @@ class KafkaGroups:
         found: dict[str, dict[int, tuple[int, Note]]] = {}
         for place in read_offsets(self._settings, id, places):
             if place.error is not None and place.error.code() not in gone:
-                raise told(self._settings, place.error, place.topic)  # unknown is not absent: the group would begin anew
+                raise as_error(self._settings, place.error, place.topic)  # unknown is not absent: the group would start over
             if place.error is None and place.offset >= 0:
                 topic = place.topic.removeprefix(self._settings.prefix)
                 found.setdefault(topic, {})[place.partition] = (place.offset, decoded(place.metadata))

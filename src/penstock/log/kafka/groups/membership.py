@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 from penstock.core.time import Clock
 from penstock.errors import BadInput, Fenced, Mismatch, PenstockError
-from penstock.log.groups.port import Hand, Source, Standing
-from penstock.log.kafka.client import PATIENCE, library, told, translated
+from penstock.log.groups.port import InFlight, Source, Standing
+from penstock.log.kafka.client import PATIENCE, as_error, library, translated
 from penstock.log.kafka.groups.notes import Note, decoded
 from penstock.log.kafka.settings import KafkaSettings
 
@@ -23,24 +23,24 @@ class JoinRequest(NamedTuple):
 
 
 class KafkaMembership:
-    """A seat in a consumer group (classic protocol, cooperative: only what has to move is taken away).
+    """A member of a consumer group (classic protocol, cooperative: only what has to move is taken away).
 
     A partition that the broker wants back while it is busy is given up at the first heartbeat at which it is not: until then the
     member claims it anew in every round of the group."""
 
-    def __init__(self, settings: KafkaSettings, clock: Clock, group: str, source: Source, wish: JoinRequest) -> None:
+    def __init__(self, settings: KafkaSettings, clock: Clock, group: str, source: Source, request: JoinRequest) -> None:
         self._settings, self._clock, self._group, self._source = settings, clock, group, source
         self._owned: set[int] = set()
         self._committed: dict[int, tuple[int, Note]] = {}
         self._busy: set[int] = set()
         self._asked: set[int] = set()
         self._changes, self._over, self._closed = 0, "", False
-        self._wish, self._lease = wish, wish.lease
+        self._request, self._lease = request, request.lease
         with translated(settings):
-            self._consumer = library().Consumer(settings.client(**_options(settings.prefix + group, wish)))
+            self._consumer = library().Consumer(settings.client(**_options(settings.prefix + group, request)))
             self._consumer.subscribe([self._name], on_assign=self._assign, on_revoke=self._revoke, on_lost=self._lose)
         try:
-            self._id = self._seated()
+            self._id = self._joined()
         except BaseException:
             self.leave()
             raise
@@ -50,8 +50,8 @@ class KafkaMembership:
     def id(self) -> str:
         return self._id
 
-    def heartbeat(self, source: Source, busy: Mapping[int, Hand] | None = None) -> Standing:
-        self._check_seat()
+    def heartbeat(self, source: Source, busy: Mapping[int, InFlight] | None = None) -> Standing:
+        self._check_membership()
         if source.id != self._source.id:
             raise made_again(self._group, source.topic)
         self._busy = set(busy or ()) & self._owned
@@ -60,9 +60,9 @@ class KafkaMembership:
         self._listen(MOMENT)
         self._heard = began
         self._give_up([p for p in self._asked if p not in self._busy])
-        self._check_seat()
+        self._check_membership()
         self._learn()
-        self._tell(busy or {})
+        self._report(busy or {})
         owned = {number: self._committed[number][0] for number in sorted(self._owned)}
         return Standing(self._changes, owned, frozenset(self._asked & self._owned))
 
@@ -97,7 +97,7 @@ class KafkaMembership:
     def _name(self) -> str:
         return self._settings.prefix + self._source.topic
 
-    def _seated(self) -> str:
+    def _joined(self) -> str:
         """The id that the broker gives."""
         deadline = time.monotonic() + PATIENCE
         while time.monotonic() < deadline:
@@ -118,12 +118,12 @@ class KafkaMembership:
             code = library().KafkaError
             if error.code() == code.INVALID_SESSION_TIMEOUT:
                 raise BadInput(
-                    f"the broker takes no lease of {self._lease:g} seconds", error.str(), hint="6 seconds or more is usual"
+                    f"the broker does not accept a lease of {self._lease:g} seconds", error.str(), hint="6 seconds or more is usual"
                 )
             if error.code() in (code._MAX_POLL_EXCEEDED, code.UNKNOWN_MEMBER_ID, code.ILLEGAL_GENERATION):
                 self._lose(self._consumer, [])
             elif error.fatal():
-                raise told(self._settings, error, self._source.topic)
+                raise as_error(self._settings, error, self._source.topic)
 
     def _assign(self, consumer: Any, places: list[Any]) -> None:
         end = library().OFFSET_END
@@ -167,10 +167,10 @@ class KafkaMembership:
         with translated(self._settings, self._source.topic):
             found = self._consumer.committed(wanted, timeout=PATIENCE)
         for place in found:
-            if place.error is not None:  # not told is not the same as not there: the group would begin anew
-                raise told(self._settings, place.error, self._source.topic)
+            if place.error is not None:  # no answer is not the same as no offset: the group would start over
+                raise as_error(self._settings, place.error, self._source.topic)
         for place in found:
-            begin = self._wish.begin.get(place.partition, 0)
+            begin = self._request.begin.get(place.partition, 0)
             self._committed[place.partition] = (place.offset if place.offset >= 0 else begin, decoded(place.metadata))
         first = {
             p.partition: (self._committed[p.partition][0], Note(self._source.id, self._clock.now())) for p in found if p.offset < 0
@@ -178,15 +178,15 @@ class KafkaMembership:
         if first:
             self._written(first)
 
-    def _tell(self, busy: Mapping[int, Hand]) -> None:
-        """Writes down what is in hand, where that has changed."""
+    def _report(self, busy: Mapping[int, InFlight]) -> None:
+        """Writes down the records in flight, where they have changed."""
         changed = {}
         for number in self._owned:
             offset, note = self._committed[number]
-            hand = busy.get(number)
-            if (hand.offset if hand else -1) != note.hand:
-                since = self._clock.now() - round(hand.seconds * 1e6) if hand else 0
-                new = note._replace(topic_id=self._source.id, hand=hand.offset if hand else -1, since=since)
+            record = busy.get(number)
+            if (record.offset if record else -1) != note.in_flight:
+                since = self._clock.now() - round(record.seconds * 1e6) if record else 0
+                new = note._replace(topic_id=self._source.id, in_flight=record.offset if record else -1, since=since)
                 changed[number] = (offset, new)
         if changed:
             self._written(changed)  # if it did not work, the next heartbeat tells it
@@ -201,7 +201,7 @@ class KafkaMembership:
                 raise self._fenced(next(iter(what)))
 
     def _written(self, what: Mapping[int, tuple[int, Note]]) -> bool:
-        """Whether the broker took it; False while the group is being shared out, or where the seat is lost."""
+        """Whether the broker took it; False while the group is being shared out, or where the member was fenced."""
         kafka = library()
         places = [kafka.TopicPartition(self._name, n, offset, metadata=note.encoded()) for n, (offset, note) in what.items()]
         try:
@@ -211,13 +211,13 @@ class KafkaMembership:
             if code == kafka.KafkaError.UNKNOWN_MEMBER_ID:
                 self._lose(self._consumer, [])
             elif code not in (kafka.KafkaError.REBALANCE_IN_PROGRESS, kafka.KafkaError.ILLEGAL_GENERATION):
-                raise told(self._settings, error.args[0], self._source.topic) from error
+                raise as_error(self._settings, error.args[0], self._source.topic) from error
             return False
         self._committed |= what
         return True
 
     def _check_lease(self) -> None:
-        """A process that was stopped for longer than its lease has lost its seat, whether or not the client has noticed: to a group
+        """A process that was stopped for longer than its lease was fenced, whether or not the client has noticed: to a group
         without members Kafka would let a client commit that it took for nobody's."""
         if time.monotonic() - self._heard >= self._lease or self._consumer_id() != self._id:
             self._lose(self._consumer, [])
@@ -225,12 +225,12 @@ class KafkaMembership:
     def _consumer_id(self) -> str:
         return self._id if self._over else str(self._consumer.memberid())
 
-    def _check_seat(self) -> None:
+    def _check_membership(self) -> None:
         if self._over:
             self.leave()  # else the client would join again by itself
             raise Fenced(
                 f"member {self._id} is no longer in group {self._group}: {self._over}",
-                hint="join again; what was not committed is read again by whoever owns the partition",
+                hint="join again; what was not committed is read again by the owner of the partition",
             )
 
     def _fenced(self, number: int) -> Fenced:
@@ -258,11 +258,11 @@ def made_again(group: str, topic: str) -> Mismatch:
     )
 
 
-def _options(group: str, wish: JoinRequest) -> dict[str, Any]:
-    lease = round(wish.lease * 1000)
+def _options(group: str, request: JoinRequest) -> dict[str, Any]:
+    lease = round(request.lease * 1000)
     return {
         "group.id": group,
-        "client.id": wish.label,
+        "client.id": request.label,
         "session.timeout.ms": lease,
         "max.poll.interval.ms": lease,
         "heartbeat.interval.ms": min(500, lease // 5),

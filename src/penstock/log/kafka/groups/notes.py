@@ -1,4 +1,4 @@
-"""What is written beside a committed offset: of which life of the topic it is, when it moved, and what its owner has in hand.
+"""What is written beside a committed offset: the id of the topic, when the offset moved, and the record its owner has in flight.
 
 Kafka keeps up to 4 KB of text with each committed offset. Other tools may write none; then nothing of this is known.
 """
@@ -11,8 +11,8 @@ import orjson
 class Note(NamedTuple):
     topic_id: str = ""  # not known
     moved: int = 0  # microseconds
-    hand: int = -1  # the offset in hand, -1 if there is none
-    since: int = 0  # microseconds by the wall: when it was taken in hand
+    in_flight: int = -1  # the offset in flight, -1 if there is none
+    since: int = 0  # microseconds by the wall clock: since when it is in flight
 
     def encoded(self) -> str:
         return orjson.dumps({"penstock": list(self)}).decode()
@@ -20,7 +20,7 @@ class Note(NamedTuple):
 
 def decoded(text: str | None) -> Note:
     try:
-        topic_id, moved, hand, since = orjson.loads(text or "")["penstock"]
-        return Note(str(topic_id), int(moved), int(hand), int(since))
+        topic_id, moved, in_flight, since = orjson.loads(text or "")["penstock"]
+        return Note(str(topic_id), int(moved), int(in_flight), int(since))
     except (ValueError, TypeError, KeyError):
         return Note()

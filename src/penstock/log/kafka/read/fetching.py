@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.log.kafka.client import library, told, translated
+from penstock.log.kafka.client import as_error, library, translated
 from penstock.log.kafka.settings import KafkaSettings
 
 Header = tuple[str, bytes | None]
@@ -157,7 +157,7 @@ class PlainFetcher:
             elif error.code() == self._kafka.KafkaError._PARTITION_EOF:
                 end = message.offset()
             else:
-                raise told(self._settings, error, self._name)
+                raise as_error(self._settings, error, self._name)
         headers = {i: m.headers() for i, m in enumerate(good) if m.headers()}
         return Fetched(
             np.fromiter((m.offset() for m in good), np.int64, len(good)),

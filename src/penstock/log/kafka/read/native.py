@@ -18,7 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.errors import LogError
-from penstock.log.kafka.client import PerProcess, away, library, told
+from penstock.log.kafka.client import PerProcess, as_error, away, library
 from penstock.log.kafka.read.batches import Chains, Cuts, Numbers, Placed, chains_of
 from penstock.log.kafka.read.fetching import READING, Fetched, Header, Headers
 from penstock.log.kafka.settings import KafkaSettings
@@ -222,7 +222,7 @@ class NativeFetcher:
         return out
 
     def _failed(self, code: int) -> Exception:
-        return told(self._settings, library().KafkaError(code), self._name)
+        return as_error(self._settings, library().KafkaError(code), self._name)
 
 
 def _both(one: Headers, other: Headers) -> Headers:

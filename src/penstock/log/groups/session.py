@@ -1,7 +1,7 @@
-"""A member's seat while a program works: heartbeats go on in the background, and what is in hand is told with each.
+"""A member's session while a program works: heartbeats run in the background, and each reports the records in flight.
 
-One lock is held while a heartbeat runs and while a partition is taken in hand, so that no heartbeat gives a partition away
-between the moment in which it is chosen and the moment in which the group knows that it is busy.
+One lock is held while a heartbeat runs and while a record of a partition is taken, so that no heartbeat gives a partition away
+between the moment it is chosen and the moment the group knows that it is busy.
 """
 
 import threading
@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from penstock.errors import DiskFull, Fenced, NotFound, PenstockError, StorageError
-from penstock.log.groups.port import Groups, Hand, Membership, Source, Standing
+from penstock.log.groups.port import Groups, InFlight, Membership, Source, Standing
 from penstock.log.groups.reading import Batch
 from penstock.log.port import End, Log, Topic
 
@@ -20,8 +20,8 @@ _NOTHING = Standing(0, {})
 
 
 @dataclass(frozen=True)
-class Chair:
-    """Where a member sits: group, topic, and how it is called."""
+class MemberSettings:
+    """Which group and topic a member reads, its label and its lease."""
 
     group: str
     topic: str
@@ -29,35 +29,35 @@ class Chair:
     lease: float  # seconds
 
 
-class Seat:
-    """A seat in a group. `held`, `positions` and `standing` are read and changed under `guard`."""
+class MemberSession:
+    """A member of a group. `held`, `positions` and `standing` are read and changed under `guard`."""
 
-    def __init__(self, log: Log, groups: Groups, chair: Chair, begin: Callable[[Topic], Mapping[int, int]]) -> None:
-        self._log, self._groups, self.chair, self._begin = log, groups, chair, begin
+    def __init__(self, log: Log, groups: Groups, member: MemberSettings, begin: Callable[[Topic], Mapping[int, int]]) -> None:
+        self._log, self._groups, self.member, self._begin = log, groups, member, begin
         self.guard = threading.RLock()
-        self.topic: Topic = log.topic(chair.topic)
+        self.topic: Topic = log.topic(member.topic)
         self.id = self.topic.id
         self.standing = _NOTHING
         self.positions: dict[int, int] = {}  # of the partitions owned: the next offset to be read
         self.committed: dict[int, int] = {}
-        self.held: dict[int, tuple[int, float]] = {}  # the first offset in hand, and since when
-        self.asked: dict[int, float] = {}  # partitions that others wait for, and since when
+        self.held: dict[int, tuple[int, float]] = {}  # the first offset in flight, and since when
+        self.asked: dict[int, float] = {}  # partitions that other members wait for, and since when
         self._membership: Membership | None = None
         self._error: PenstockError | None = None
         self._lost: Fenced | None = None
         self._renewed = 0.0
         self._wake, self._ended = threading.Event(), False
-        self._thread = threading.Thread(target=self._run, name=f"penstock-group-{chair.group}", daemon=True)
+        self._thread = threading.Thread(target=self._run, name=f"penstock-group-{member.group}", daemon=True)
 
     def start(self) -> None:
-        """Joins and begins to beat."""
+        """Joins and starts the heartbeats."""
         with self.guard:
             self._join()
             self._beat()
         self._thread.start()
 
     def end(self) -> None:
-        """Ends the heartbeats and gives the seat back."""
+        """Stops the heartbeats and leaves the group."""
         self._ended = True
         self._wake.set()
         if self._thread.is_alive():
@@ -66,15 +66,15 @@ class Seat:
             self._membership.leave()
 
     def check(self) -> None:
-        """Raises what the heartbeats met. A process that was stopped for longer than its lease learns here what became of it."""
+        """Raises the error of the last heartbeat. A process stopped for longer than its lease learns here that it was fenced."""
         with self.guard:
-            if self._lost or time.monotonic() - self._renewed >= self.chair.lease:
+            if self._lost or time.monotonic() - self._renewed >= self.member.lease:
                 self.beat()
             if self._error or self._lost:
                 raise self._error or self._lost  # type: ignore[misc]
 
     def ends(self) -> dict[int, End]:
-        """The ends of the topic. One that was deleted is told as the heartbeats see it: gone, or made again."""
+        """The ends of the topic. If it was deleted, the error is the heartbeats': gone, or created again."""
         try:
             return self.topic.ends()
         except NotFound:
@@ -83,7 +83,7 @@ class Seat:
             raise
 
     def take_up(self, partition: int, limit: int) -> int | None:
-        """The offset to go on with, if the partition is this member's and has rows before limit; it is in hand from now on."""
+        """The offset to go on with, if the partition is this member's and has rows before limit; it is in flight from now on."""
         with self.guard:
             start = self.positions.get(partition)
             if start is None or start >= limit or partition in self.asked:
@@ -112,7 +112,7 @@ class Seat:
         self.held[partition] = (offset, time.monotonic())
 
     def go_on(self, partition: int, offset: int) -> bool:
-        """Whether one more record may be handed out; it is in hand from now on."""
+        """Whether one more record may be handed out; it is in flight from now on."""
         with self.guard:
             if partition not in self.positions or partition in self.asked:
                 return False
@@ -120,7 +120,7 @@ class Seat:
             return True
 
     def release(self, partition: int, position: int | None = None) -> None:
-        """The work on what was in hand is done or given up. position: where to go on, if not behind all that was read."""
+        """The records in flight are processed or given up. position: where to continue, if not after all that was read."""
         with self.guard:
             self.held.pop(partition, None)
             if position is not None:
@@ -148,13 +148,13 @@ class Seat:
             except Fenced as lost:
                 self._lost, self.standing, self.positions, self.asked = lost, _NOTHING, {}, {}
             except (StorageError, DiskFull) as error:
-                if time.monotonic() - self._renewed >= self.chair.lease:  # until then the next heartbeat may do better
+                if time.monotonic() - self._renewed >= self.member.lease:  # until then the next heartbeat may do better
                     self._error = error
             except PenstockError as error:
                 self._error = error
 
     def _beat_or_join(self) -> None:
-        """With work in hand a lost seat stays lost: its commit must fail. Without, nothing is lost: it sits down anew."""
+        """A member that was fenced with records in flight stays fenced: its commit must fail. Without any, it joins again."""
         if self._lost and self.held:
             return
         if self._lost:
@@ -170,20 +170,20 @@ class Seat:
                 self.beat()
 
     def _pause(self) -> float:
-        usual = min(BEAT, self.chair.lease / 5)
+        usual = min(BEAT, self.member.lease / 5)
         return min(HURRY, usual) if self.standing.waiting else usual
 
     def _join(self) -> None:
         self._see_topic()
-        chair = self.chair
+        member = self.member
         begin = self._begin(self.topic)
-        self._membership = self._groups.join(chair.group, self._source(), begin, label=chair.label, lease=chair.lease)
+        self._membership = self._groups.join(member.group, self._source(), begin, label=member.label, lease=member.lease)
 
     def _beat(self) -> None:
         assert self._membership
         self._see_topic()
         began = time.monotonic()
-        busy = {number: Hand(offset, began - since) for number, (offset, since) in self.held.items()}
+        busy = {number: InFlight(offset, began - since) for number, (offset, since) in self.held.items()}
         self.standing = self._membership.heartbeat(self._source(), busy)
         self._renewed = began
         self.committed = dict(self.standing.owned)
@@ -191,7 +191,7 @@ class Seat:
         self.asked = {number: self.asked.get(number, began) for number in self.standing.asked}
 
     def _see_topic(self) -> None:
-        self.topic = self._log.topic(self.chair.topic)
+        self.topic = self._log.topic(self.member.topic)
 
     def _source(self) -> Source:
-        return Source(self.chair.topic, self.topic.id, self.topic.spec.partitions)
+        return Source(self.member.topic, self.topic.id, self.topic.spec.partitions)
