@@ -97,7 +97,7 @@ def test_what_a_process_remembers_of_a_sender_does_not_outlive_a_fence_by_anothe
     assert new.epoch(1, [4, 5]) == "done"
     behind = Sender("shop/settled/life", 3, last, gaps=True)
     empty = next(iter(topic.read(1))).rows.slice(0, 0)
-    with pytest.raises(SequenceGap, match=f"begins epoch 3 at {last}, but has come to {last + 1}"):
+    with pytest.raises(SequenceGap, match=f"begins epoch 3 at {last}, but its last is {last + 1}"):
         topic.append(1, empty.select(["id"]), sender=behind)
     with pytest.raises(Fenced, match="its epoch is 1, the log has seen 2"):
         topic.append(1, empty.select(["id"]), sender=behind._replace(epoch=1, sequence=last + 1))

@@ -50,7 +50,7 @@ class RangeAccount:
         return Unreachable(
             f"{self._topic.spec.name}/{self._partition} gave nothing of offsets {first} to {end - 1}",
             "neither their rows came nor word that they hold none; the epoch is not decided",
-            hint="run again: whoever keeps the log may be starting",
+            hint="try again: the log may still be starting",
         )
 
 

@@ -187,7 +187,7 @@ def _offset(where: Where, number: int, end: End) -> int:
         return where.get(number, end.first)
     if isinstance(where, int) and where >= 0:
         return where
-    raise BadInput(f"{where!r} is no place to read from or to", hint="give earliest, latest, an offset or a time")
+    raise BadInput(f"{where!r} is not a position to read from or to", hint="give earliest, latest, an offset or a time")
 
 
 def _grown(topic: Topic, ranges: Mapping[int, _Range]) -> list[int]:

@@ -38,8 +38,8 @@ class _Partition:
         return next((f for f, _, _ in reversed(self.chunks) if f.sender and f.sender[:3] == sender[:3]), None)
 
     def clean(self, spec: TopicSpec, number: int, held: Sequence[Held], now: int) -> Cleaned:
-        self.chunks, told = self.old.clean(self.chunks, spec, number, held, now)
-        return told
+        self.chunks, cleaned = self.old.clean(self.chunks, spec, number, held, now)
+        return cleaned
 
 
 class MemoryTopic:

@@ -43,10 +43,10 @@ class OldEnd:
             self.through = max([self.through, *(one.frame.end for one in left)])
             left = self._compacted(left, spec, held, now)
         rows, size = [sum(k.frame.count for k in some) for some in (kept, left)], [_bytes(some) for some in (kept, left)]
-        told = Cleaned(
+        cleaned = Cleaned(
             spec.name, partition, rows[0], rows[1], size[0], size[1], self.first, lost=tuple(lost), waiting=tuple(waiting)
         )
-        return left, replace(told, removed=len(kept) - len(left), rewritten=int(spec.compact))
+        return left, replace(cleaned, removed=len(kept) - len(left), rewritten=int(spec.compact))
 
     def _retained(
         self, kept: list[Kept], spec: TopicSpec, held: Sequence[Held], now: int
@@ -94,8 +94,8 @@ def _keys(one: Kept, spec: TopicSpec) -> list[tuple[bytes | None, int, bool]]:
         return []
     keys = one.rows.column(KEY).to_pylist() if KEY in one.rows.schema.names else [None] * one.frame.count
     deletes = deletes_of(one.rows, spec.schema is None)
-    told = [False] * one.frame.count if deletes is None else deletes.tolist()
-    return list(zip(keys, Chunk(one.frame, one.rows).offsets.tolist(), told, strict=True))
+    gone = [False] * one.frame.count if deletes is None else deletes.tolist()
+    return list(zip(keys, Chunk(one.frame, one.rows).offsets.tolist(), gone, strict=True))
 
 
 def _without(one: Kept, gone: set[int], spec: TopicSpec) -> list[Kept]:
@@ -125,8 +125,8 @@ def _without(one: Kept, gone: set[int], spec: TopicSpec) -> list[Kept]:
 def _before(spec: TopicSpec, chunk: Chunk, times: list[int]) -> list[int]:
     """The greatest plausible time before each row, rows that are gone already included."""
     known, found = chunk.frame.time_before, []
-    told = chunk.rows.column(BEFORE).to_pylist() if BEFORE in chunk.rows.schema.names else [NEVER] * len(times)
-    for time, appended, at_least in zip(times, chunk.appended.tolist(), told, strict=True):
+    stored = chunk.rows.column(BEFORE).to_pylist() if BEFORE in chunk.rows.schema.names else [NEVER] * len(times)
+    for time, appended, at_least in zip(times, chunk.appended.tolist(), stored, strict=True):
         known = max(known, at_least)
         found.append(known)
         if spec.writer or time <= appended + micros(spec.future):

@@ -139,8 +139,8 @@ class Topic(Protocol):
 
     @property
     def headers(self) -> bool:
-        """Whether `frames` tells times and marks without a look at the rows. Where not, it only cuts ranges into pieces whose
-        times are NEVER, and what `read` gives tells them: a chunk ends where a mark stands, and knows the marks read before it."""
+        """Whether `frames` knows times and marks without reading the rows. Where not, it only cuts ranges into pieces whose times
+        are NEVER, and the chunks of `read` know them: a chunk ends where a mark stands, and knows the marks read before it."""
         ...
 
     def append(
@@ -225,7 +225,7 @@ class Counting(Protocol):
         ...
 
     def lost(self, partition: int) -> Sequence[Removed]:
-        """What retention removed of late although somebody had not read it."""
+        """What retention removed lately although a reader had not read it."""
         ...
 
 

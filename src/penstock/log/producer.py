@@ -72,7 +72,7 @@ class _Frame:
     rows: CheckedRows | None
     mark: int = NEVER
     places: Places | None = None  # where its rows stood among those given
-    done: Callable[[Places, int, int], None] | None = None  # told places, partition and first offset
+    done: Callable[[Places, int, int], None] | None = None  # called with places, partition and first offset
     sequence: int = -1  # given when it is tried first, and never changed
 
 
@@ -178,7 +178,7 @@ class Producer:
         deletes: bool = False,
     ) -> Sent:
         """Writes texts, one a row, at once. objects: they must be JSON objects in a raw topic, too. before_refused: only those
-        before the first that is refused, which is the only one then told of. deletes: they hold keys, and the rows are gone."""
+        before the first that is refused, which is then the only one reported. deletes: they hold keys, and the rows are gone."""
         intake = self._intake(objects)
         return self._send_now(
             lambda given, rows: intake.lines(values[rows.start : rows.stop], given, deletes=deletes),
@@ -319,7 +319,7 @@ def as_micros(value: datetime | str | int) -> int:
 def _event_time(value: datetime | str | int) -> int:
     time = as_micros(value)
     if not FIRST <= time <= LAST:
-        raise BadTime(f"{value!r} is no event time", hint="rows have times in the years 1 to 9999")
+        raise BadTime(f"{value!r} is not a valid event time", hint="rows have times in the years 1 to 9999")
     return time
 
 

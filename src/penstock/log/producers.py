@@ -1,4 +1,4 @@
-"""Idempotent producers: what a partition remembers of those who wrote to it."""
+"""Idempotent producers: the last sequences of each, as a partition remembers them."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -35,8 +35,8 @@ class Producers:
         if sender.epoch > seen.epoch:
             if sender.gaps and sender.sequence < seen.sequence:  # it would hide what an older one appended in the last moment
                 raise SequenceGap(
-                    f"producer {sender.id} begins epoch {sender.epoch} at {sender.sequence}, but has come to {seen.sequence}",
-                    hint="look once more how far it has come",
+                    f"producer {sender.id} begins epoch {sender.epoch} at {sender.sequence}, but its last is {seen.sequence}",
+                    hint="read its last sequence again",
                 )
             return None
         if sender.epoch < seen.epoch:

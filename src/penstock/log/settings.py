@@ -23,7 +23,7 @@ def check_spec(spec: TopicSpec) -> None:
     if spec.max_record < 1 or micros(spec.future) < 0:
         raise BadInput(f"topic {spec.name} needs a positive record limit and a future that is not negative")
     if min(map(micros, (spec.retain or spec.hold, spec.hold, spec.tombstones))) < 0 or (spec.retain_bytes or 1) < 1:
-        raise BadInput(f"topic {spec.name} cannot be retained for less than nothing", hint="durations and bytes are positive")
+        raise BadInput(f"topic {spec.name} cannot have a negative retention", hint="durations and bytes are positive")
     if spec.schema and spec.time:
         if spec.time not in spec.schema:
             raise BadSchema(f"topic {spec.name} has no column {spec.time!r} to take the time from", spec.schema.ddl())

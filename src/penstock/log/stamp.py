@@ -55,7 +55,7 @@ def _plausible_time(spec: TopicSpec, rows: CheckedRows, appended: int) -> int:
 def check_mark(spec: TopicSpec, mark: int, appended: int) -> None:
     """Refuses a mark that says more than its producer can know."""
     if not NEVER <= mark <= FOREVER:
-        raise BadTime(f"{mark} is no time for a mark")
+        raise BadTime(f"{mark} is not a valid time for a mark")
     if mark == FOREVER or spec.writer or mark <= appended + micros(spec.future):
         return
     raise BadTime(

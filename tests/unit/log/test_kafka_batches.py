@@ -108,7 +108,7 @@ def test_what_is_told_of_headers_and_times_is_true(records: list[Written]) -> No
     rows, names, values = Cuts(memory.placed(), chains, memory).headers()
     found = list(zip(rows.tolist(), names.to_pylist(), values.to_pylist(), strict=True))
     for i, record in enumerate(records):
-        assert [pair for row, *pair in found if row == i] == ([list(pair) for pair in record.headers] if chains.told[i] else [])
+        assert [pair for row, *pair in found if row == i] == ([list(pair) for pair in record.headers] if chains.known[i] else [])
         if chains.follows[i]:
             assert chains.moved[i] == record.moved
             assert not record.before, "it belongs to another batch"
@@ -119,7 +119,7 @@ def test_records_of_a_batch_are_one_chain(headers: Any) -> None:
     records = [Written(b"value %d" % i, b"key", headers, moved=i) for i in range(1000)]
     chains = chains_of((memory := laid(records)).placed(), memory)
     assert list(chains.spans()) == [(0, 1000)]
-    assert chains.told.all()
+    assert chains.known.all()
     assert chains.moved[1:].tolist() == list(range(1, 1000))
 
 

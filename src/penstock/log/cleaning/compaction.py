@@ -1,6 +1,6 @@
 """Which rows of a partition are the latest of their key.
 
-Keys are told apart by their bytes. They are looked at in slices by hash, each about SLICE_BYTES large, so that the memory this
+Keys are compared by their bytes. They are looked at in slices by hash, each about SLICE_BYTES large, so that the memory this
 takes is that of a slice, and a bit a row, however large the partition is.
 """
 

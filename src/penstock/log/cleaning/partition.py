@@ -214,7 +214,7 @@ class _Cleaning:
         return made
 
     def _publish(self, made: Manifest, state: Closed, covered: int) -> None:
-        """Under the writers' lock, for the time of a sync: whoever holds it can trust that the files it has listed stay."""
+        """Under the writers' lock, for the time of a sync: its holder can trust that the files it has listed stay."""
         place, storage = self._place, self._place.storage
         fresh = [source.segment for source in state.sources[:covered] if not source.part]
         producers = None

@@ -22,7 +22,7 @@ class Due:
 def due(sources: Sequence[Source], active: int, spec: TopicSpec, held: Sequence[Held], now: int) -> Due:
     """Whole segments from the old end. active: bytes in the segment that is written to.
 
-    A segment that somebody has not read stays up to `hold` longer than it would otherwise; then it goes, and that is told."""
+    A segment that is not read yet stays up to `hold` longer than it would otherwise; then it is removed, and that is reported."""
     found = Due()
     for at, source in enumerate(sources):
         since = min(_over_age(source, spec), _over_size(sources[at + 1 :], active, spec, now))

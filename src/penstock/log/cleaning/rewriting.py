@@ -148,8 +148,8 @@ class Rewriter:
             table = table.append_column(OFFSET, pa.array(rows.offsets))
         if (rows.appended != frame.appended).any():
             table = table.append_column(APPENDED, pa.array(rows.appended))
-        told = np.maximum.accumulate(np.concatenate([[frame.time_before], rows.plausible(self._spec)[:-1]]))
-        if (told != rows.before).any():
+        derived = np.maximum.accumulate(np.concatenate([[frame.time_before], rows.plausible(self._spec)[:-1]]))
+        if (derived != rows.before).any():
             table = table.append_column(BEFORE, pa.array(rows.before))
         return table
 

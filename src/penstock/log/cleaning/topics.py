@@ -25,7 +25,7 @@ class Cleanable(Protocol):
 
 
 def clean_topics(log: Log, holds: Holds = nobody, say: Say = lambda text: None, *, eager: bool = False) -> list[Cleaned]:
-    """Cleans every topic as far as it is worth it. One that fails is told, and the others are cleaned all the same."""
+    """Cleans every topic as far as it is worth it. An error in one is reported, and the others are cleaned all the same."""
     done: list[Cleaned] = []
     if not isinstance(log, Cleanable):
         return done

@@ -47,7 +47,7 @@ class Place:
 
     @property
     def cleaning(self) -> str:
-        """The lock of whoever cleans; writers never wait for it."""
+        """The cleaner's lock; writers never wait for it."""
         return f"{self.directory}/cleaning"
 
     @property

@@ -95,7 +95,7 @@ class Block:
 
 
 class Segment:
-    """The frames of one segment. What is damaged is told when it is reached."""
+    """The frames of one segment. Damage raises when it is reached."""
 
     def __init__(self, place: Place, name: SegmentName, part: Part | None = None) -> None:
         self.place, self.name, self.part = place, name, part

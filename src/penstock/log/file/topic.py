@@ -38,7 +38,7 @@ _NOTICED = 1.0  # seconds after which altered settings are looked for
 @dataclass(frozen=True)
 class _Settings:
     """Schema versions and settings that belong together. Replaced as a whole: a frame's layout, the check of its rows and their
-    schema must be of one version, whoever looks for newer ones meanwhile."""
+    schema must be of one version, even while another thread looks for newer ones."""
 
     schemas: tuple[Schema | None, ...]
     altered: int  # how often
@@ -132,7 +132,7 @@ class FileTopic:
         return self._reader(partition).manifest.tail.next
 
     def lost(self, partition: int) -> Sequence[Lost]:
-        """What retention removed of late although somebody had not read it."""
+        """What retention removed lately although a reader had not read it."""
         return self._reader(partition).manifest.lost
 
     def senders(self, partition: int) -> Mapping[str, Sender]:

@@ -15,7 +15,7 @@ from penstock.log.intake.sizes import check_sizes
 from penstock.log.intake.stored_rows import LEFT_OUT_IF_NULL, SYSTEM, physical
 from penstock.log.port import TopicSpec
 
-_CHECKS = object()  # what only the checks below have in hand
+_CHECKS = object()  # only the checks below know it
 _BITS = {f.name: 1 << bit for bit, f in enumerate(SYSTEM)}
 _LEFT_OUT = sum(_BITS[name] for name in LEFT_OUT_IF_NULL)
 
@@ -82,7 +82,7 @@ class RowCheck:
         return found
 
     def assembled(self, columns: Mapping[str, pa.Array]) -> CheckedRows:
-        """The rows of these columns, all of them already checked by whoever made the columns: their types, nulls and sizes."""
+        """The rows of these columns, which their maker has checked: types, nulls and sizes."""
         system = sum([_BITS[name] for name in columns if name in _BITS])
         if system not in self._stored:
             self._stored[system] = physical(self._spec.schema, system)

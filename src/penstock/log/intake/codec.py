@@ -86,7 +86,7 @@ def event_times(batch: pa.RecordBatch, spec: TopicSpec, appended: npt.NDArray[np
 def parse_objects(texts: Sequence[bytes | str | None], refused: Reasons) -> list[dict[str, Any]]:
     """Each text as a JSON object; an empty one, and a reason in `refused`, where it is none."""
     try:
-        rows = list(map(orjson.loads, texts))  # type: ignore[arg-type]  # a null raises, and is told below
+        rows = list(map(orjson.loads, texts))  # type: ignore[arg-type]  # a null raises, and is refused below
     except orjson.JSONDecodeError:
         rows = [_parse(text, i, refused) for i, text in enumerate(texts)]
     if set(map(type, rows)) <= {dict}:

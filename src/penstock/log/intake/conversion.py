@@ -213,7 +213,7 @@ def _inside(convert: Converter, t: pa.DataType, value: Any, where: str) -> Any:
         return convert(value)
     except Misfit as bad:
         inner = str(bad)
-        if inner.startswith("at "):  # deeper down: the whole way there is told
+        if inner.startswith("at "):  # deeper down: with the whole path
             raise Misfit(f"at {where}{inner.removeprefix('at ')}") from None
         raise Misfit(f"at {where} it wants {type_text(t)}, found {shown(value)}" + (f": {inner}" if inner else "")) from None
 

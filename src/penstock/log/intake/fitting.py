@@ -1,4 +1,4 @@
-"""A batch as somebody gives it, brought to the columns that its topic stores; refused where it does not fit them."""
+"""An unchecked batch, converted to the columns that its topic stores, or refused."""
 
 import numpy as np
 import pyarrow as pa
@@ -47,7 +47,7 @@ def _refuse_ops(spec: TopicSpec, ops: pa.Array) -> None:
         return
     strange = pc.unique(ops.filter(pc.invert(pc.is_in(ops, pa.array([None, Op.INSERT, Op.DELETE], ops.type)))))
     if len(strange):
-        what = f"a row for topic {spec.name} is neither put in nor taken out"
+        what = f"a row for topic {spec.name} is neither an insert nor a delete"
         raise BadRow(what, f"its {OP!r} is {strange[0].as_py()}, not {Op.INSERT:d}, {Op.DELETE:d} or null")
 
 

@@ -1,7 +1,7 @@
 """The settings of topics that Kafka itself cannot hold, in a compacted topic: one record a topic, the last one counts.
 
 A topic is made in three steps: its settings are announced under a number of their own, Kafka makes the topic with that number among
-its options, and the settings are written down with the topic's id. Whoever finds a topic between the last two finishes it.
+its options, and the settings are written down with the topic's id. A process that finds a topic between the last two finishes it.
 """
 
 import threading

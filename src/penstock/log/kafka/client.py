@@ -1,4 +1,4 @@
-"""The client of a process: opened once per broker, never carried over a fork; what it says is told in our words."""
+"""The client of a process: opened once per broker, never carried over a fork; its errors are translated into ours."""
 
 import logging
 import os
@@ -219,7 +219,7 @@ def _refuse_missing(name: str, bounds: list[Any]) -> None:
     """An answer without a number is none: around a restart the client gives -1001 for an offset, and no error with it."""
     if any(info.offset < 0 for info in bounds):
         kafka = library()
-        raise kafka.KafkaException(kafka.KafkaError(kafka.KafkaError.LEADER_NOT_AVAILABLE, f"no offsets of {name} were told"))
+        raise kafka.KafkaException(kafka.KafkaError(kafka.KafkaError.LEADER_NOT_AVAILABLE, f"the broker gave no offsets of {name}"))
 
 
 def produce_one(settings: KafkaSettings, name: str, partition: int, value: bytes | None, key: bytes | None, **more: Any) -> int:
@@ -292,7 +292,7 @@ def translated(settings: KafkaSettings, name: str = "") -> Iterator[None]:
 
 
 def away(settings: KafkaSettings, why: str) -> LogError:
-    """The broker does not answer: what may pass by itself, with the cause as far as the client was told of it."""
+    """The broker does not answer: what may pass by itself, with the cause as far as the client knows it."""
     reached: Reached | None = _ADMINS.find(settings.connection)
     if reached is None:
         return Contact(settings.servers, settings.get("security") or "plaintext").unreachable(why)
@@ -333,7 +333,7 @@ PASSING = (
     *("BROKER_NOT_AVAILABLE", "REPLICA_NOT_AVAILABLE", "REQUEST_TIMED_OUT", "NETWORK_EXCEPTION", "NOT_CONTROLLER"),
     *("COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR", "CONCURRENT_TRANSACTIONS"),
     *("NOT_ENOUGH_REPLICAS", "NOT_ENOUGH_REPLICAS_AFTER_APPEND", "KAFKA_STORAGE_ERROR", "OFFSET_NOT_AVAILABLE"),
-    # A transaction that was given up while the broker was away. A real successor is told from the log, by the sender's generation.
+    # A transaction that was given up while the broker was away. A real successor shows in the log, by the sender's generation.
     *("_FENCED", "_FATAL", "_STATE", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH", "INVALID_TXN_STATE", "UNKNOWN_PRODUCER_ID"),
     "_INCONSISTENT",  # some of its records were not taken
     *("INVALID_PRODUCER_ID_MAPPING", "OUT_OF_ORDER_SEQUENCE_NUMBER", "TRANSACTION_COORDINATOR_FENCED"),

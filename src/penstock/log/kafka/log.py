@@ -215,7 +215,9 @@ class KafkaLog:
         check_codec(spec, self.settings)
         check_kafka(spec)
         if self._on_broker(spec.name).startswith(INTERNAL):
-            raise BadName(f"{spec.name} cannot name a topic: names with {' or '.join(INTERNAL)} are the broker's and ours")
+            raise BadName(
+                f"{spec.name} cannot name a topic: names with {' or '.join(INTERNAL)} are reserved by the broker and Penstock"
+            )
 
     def _on_broker(self, name: str) -> str:
         return self.settings.prefix + name

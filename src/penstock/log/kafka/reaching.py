@@ -46,7 +46,7 @@ class Contact:
         self._heard.clear()
 
     def unreachable(self, why: str) -> Unreachable:
-        """The error, with the cause as far as the client has told it. why: what is known beside that."""
+        """The error, with the cause as far as the client knows it. why: what else is known."""
         self.troubled = True
         name, text = self._last()
         cause, hint = self._cause(name, text)
@@ -81,5 +81,8 @@ class Contact:
             return "the name of the host is not known", "look at the address"
         if name == "_ALL_BROKERS_DOWN" and not self.met:
             wanted = "security=sasl_tls, sasl_plaintext or tls" if self.security == "plaintext" else "another security="
-            return f"the broker closed the connection: it may want {wanted}", "ask whoever runs the broker which port speaks what"
+            return (
+                f"the broker closed the connection: it may want {wanted}",
+                "ask the broker's operator which port speaks which protocol",
+            )
         return "", ""

@@ -31,7 +31,7 @@ def secret(reference: str, name: str) -> str:
 
 def check_private(path: Path, name: str) -> None:
     """Refuses a file that others can read, as ssh does; one of root may be read by its group. A file that is not there is for
-    whoever opens it."""
+    anyone who opens it."""
     with suppress(OSError):
         found = path.stat()
         if found.st_mode & (0o037 if found.st_uid == 0 and os.getuid() != 0 else 0o077):

@@ -170,9 +170,9 @@ def _check(name: str, value: str) -> None:
     elif name == "sasl" and value not in _MECHANISMS:
         raise BadInput(f"sasl={value} is not on the list", hint=f"choose {', '.join(_MECHANISMS)}")
     elif name == "prefix" and (not _PREFIX.fullmatch(value) or value.startswith((".", "_penstock", "__"))):
-        raise BadInput(f"{value!a} cannot stand before the names of topics", hint="use up to 40 letters, digits, '.', '_' and '-'")
+        raise BadInput(f"{value!a} cannot be a prefix of topic names", hint="use up to 40 letters, digits, '.', '_' and '-'")
     elif name in ("replication", "transaction_timeout") and not (value.isascii() and value.isdecimal() and 0 < int(value) < 900):
-        raise BadInput(f"{name}={value} is no number that can be used", hint="replication: copies; transaction_timeout: seconds")
+        raise BadInput(f"{name}={value} is not a valid number", hint="replication: copies; transaction_timeout: seconds")
     elif name == "registry":
         _check_registry(value)
 

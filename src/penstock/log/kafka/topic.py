@@ -175,7 +175,7 @@ class KafkaTopic:
         return first, end
 
     def _start(self, partition: int, start: int, first: int) -> int:
-        """Where to begin. Zero means the beginning; any other offset that is gone is told."""
+        """Where to begin. Zero means the beginning; any other offset that is gone raises."""
         if start >= first:
             return start
         raise OffsetGone(f"{self._spec.name}/{partition} starts at offset {first}; {start} is gone", hint="read from earliest")

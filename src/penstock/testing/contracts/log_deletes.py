@@ -52,7 +52,7 @@ class DeleteContract:
         assert OP not in next(iter(strict.read(0))).rows.schema.names
 
     def test_a_row_is_put_in_or_taken_out_and_nothing_else(self, strict: Topic) -> None:
-        with pytest.raises(BadRow, match="neither put in nor taken out"):
+        with pytest.raises(BadRow, match="neither an insert nor a delete"):
             strict.append(0, deletes([1], [Op.UPDATE_BEFORE]))
 
     def test_a_delete_without_a_time_happens_when_the_log_takes_it(self, strict: Topic, clock: FixedClock) -> None:

@@ -52,7 +52,7 @@ class SenderContract:
 
     def test_a_sender_that_may_skip_numbers_begins_no_epoch_with_a_lower_one(self, topic: Topic) -> None:
         topic.append(0, typed([1]), sender=Sender("p", 1, 8, gaps=True))
-        with pytest.raises(SequenceGap, match="begins epoch 2 at 7, but has come to 8"):
+        with pytest.raises(SequenceGap, match="begins epoch 2 at 7, but its last is 8"):
             topic.append(0, typed([], 0), sender=Sender("p", 2, 7, gaps=True))
         assert topic.senders(0)["p"][:3] == ("p", 1, 8)
         topic.append(0, typed([], 0), sender=Sender("p", 2, 8, gaps=True))

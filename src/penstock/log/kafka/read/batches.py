@@ -67,9 +67,9 @@ class HeaderPlaces(NamedTuple):
 class Chains:
     follows: Mask  # it stands right behind the record before it, in the same batch
     moved: Numbers  # where it follows: the difference of its time to that of its batch
-    told: Mask  # its headers are among `headers`, all of them
+    known: Mask  # its headers are among `headers`, all of them
     headers: HeaderPlaces
-    end: Numbers  # behind the record, its headers included, where they are told; else behind its value
+    end: Numbers  # behind the record, its headers included, where they are known; else behind its value
 
     def spans(self) -> Iterator[tuple[int, int]]:
         """[first, stop) of records that follow each other."""
@@ -79,22 +79,22 @@ class Chains:
 
 def chains_of(records: Placed, memory: Memory) -> Chains:
     count = len(records.value)
-    follows, told, moved, ends = np.zeros(count, bool), np.zeros(count, bool), np.zeros(count, np.int64), records.end.copy()
+    follows, known, moved, ends = np.zeros(count, bool), np.zeros(count, bool), np.zeros(count, np.int64), records.end.copy()
     gap = records.value[1:] - records.end[:-1]
     before = np.flatnonzero((records.value[1:] > 0) & (records.value[:-1] > 0) & (gap > 0) & (gap < _NEAR))
     behind = _headers(before, records.end[before], records.value[before + 1], memory)
     framing = _framing(records.take(before + 1), behind.at, behind.fits, memory)
     rows = before[framing.fits]
     follows[rows + 1], moved[rows + 1] = True, framing.moved[framing.fits]
-    told[rows], ends[rows] = True, behind.at[framing.fits]
-    proven = behind.headers.of(told)
+    known[rows], ends[rows] = True, behind.at[framing.fits]
+    proven = behind.headers.of(known)
     size = framing.end[framing.fits] - records.end[rows + 1]  # of the headers of the one that follows, as its length says
-    last = ~told[rows + 1] & (size > 0) & (size < _NEAR)
+    last = ~known[rows + 1] & (size > 0) & (size < _NEAR)
     tails = rows[last] + 1
     final = _headers(tails, records.end[tails], framing.end[framing.fits][last], memory)
     whole = final.fits & (final.at == framing.end[framing.fits][last])
-    told[tails[whole]], ends[tails[whole]] = True, final.at[whole]
-    return Chains(follows, moved, told, _together(proven, final.headers.of(told)), ends)
+    known[tails[whole]], ends[tails[whole]] = True, final.at[whole]
+    return Chains(follows, moved, known, _together(proven, final.headers.of(known)), ends)
 
 
 class _Behind(NamedTuple):
@@ -220,7 +220,7 @@ class Cuts:
         return binary(self._data, self.records.value + self._shift, self.records.value_size, self.records.value == 0)
 
     def headers(self) -> tuple[Numbers, pa.Array, pa.Array]:
-        """Records, names and values of the headers that are told."""
+        """Records, names and values of the headers that are known."""
         found = self.chains.headers
         shift = self._shift[found.row]
         names = binary(self._data, found.name + shift, found.name_size, found.name_size < 0)

@@ -15,7 +15,7 @@ from penstock.log.kafka.settings import KafkaSettings
 Header = tuple[str, bytes | None]
 Numbers = npt.NDArray[np.int64]
 
-# A read has an end, so nothing may be skipped: an offset that is gone is an error, and the end of the partition is told.
+# A read has an end, so nothing may be skipped: an offset that is gone is an error, and the end of the partition is reported.
 READING: dict[str, Any] = {
     "group.id": "penstock-reads-by-offset",  # asked for by the client; nothing joins or commits
     "enable.auto.commit": False,
@@ -83,7 +83,7 @@ class Fetched:
     values: pa.Array  # binary
     headers: Headers = NO_HEADERS
     end: int = -1  # the partition was found to end here; -1: it goes on
-    since: int = 0  # of what a reader gives out: offsets [since, upto) are told by this piece; those without a record have none
+    since: int = 0  # of what a reader gives out: offsets [since, upto) are covered by this piece; those without a record have none
     upto: int = 0
 
     def __len__(self) -> int:

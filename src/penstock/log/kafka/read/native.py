@@ -1,7 +1,7 @@
 """Records fetched through librdkafka itself, the library inside Kafka's Python client: arrays, and no Python object a record.
 
 A fetched record is known by a small struct with the addresses of its key and value, which lie in the batch as the broker sent it.
-So records that follow each other there are copied at once (batches.py), and only what cannot be told from the bytes between them,
+So records that follow each other there are copied at once (batches.py), and only what does not follow from the bytes between them,
 the time of a batch and headers, is asked of the library, record by record.
 """
 
@@ -192,7 +192,7 @@ class NativeFetcher:
         records = Placed(*(self._memory.words(structs, field) for field in (_VALUE, _VALUE_SIZE, _KEY, _KEY_SIZE)))
         chains = chains_of(records, self._memory)
         cuts = Cuts(records, chains, self._memory)
-        headers = _both(Headers(*cuts.headers()), self._asked(structs, ~chains.told))
+        headers = _both(Headers(*cuts.headers()), self._asked(structs, ~chains.known))
         return Fetched(offsets, self._times(structs, chains), cuts.keys(), cuts.values(), headers, end)
 
     def _asked(self, structs: Pointers, which: npt.NDArray[np.bool_]) -> Headers:

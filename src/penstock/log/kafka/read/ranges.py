@@ -1,4 +1,4 @@
-"""Ranges of a partition, read by explicit offsets: every offset is told, or the read fails. Consumers stay open, a few per process.
+"""Ranges of a partition, every offset is covered, or the read fails. A few consumers per process stay open.
 
 What proves that an offset holds no record: the client's position went over it. It starts where `seek` put it and moves only over
 batches that it was sent and has parsed, so a record, or the end of the partition, behind the offset is such a proof, as long as
@@ -34,7 +34,7 @@ class PartitionReader:
 
     def pieces(self, start: int, stop: int) -> Iterator[Fetched]:
         """The records of [start, stop), which must lie before the last stable offset. The pieces follow each other without a gap in
-        what they tell (`since`, `upto`): offsets that hold no record, or an aborted one, are told by the piece that goes over them.
+        what they cover (`since`, `upto`): offsets that hold no record, or an aborted one, are covered by the piece that spans them.
         Unreachable if the partition does not come to stop."""
         if self._held is None or self._at != start:
             self._held = None
@@ -68,10 +68,10 @@ class PartitionReader:
         """What is out of place says that the position is another than we think."""
         records = found.offsets
         if (len(records) and records[0] < self._at) or (records[1:] <= records[:-1]).any() or 0 <= found.end < self._at:
-            told = [f"records {records[0]} to {records[-1]}"] if len(records) else []
-            told += [f"its end at {found.end}"] if found.end >= 0 else []
+            got = [f"records {records[0]} to {records[-1]}"] if len(records) else []
+            got += [f"its end at {found.end}"] if found.end >= 0 else []
             raise Unreachable(
-                f"{self._name}/{self._partition} gave {' and '.join(told)} where offset {self._at} was to be read",
+                f"{self._name}/{self._partition} gave {' and '.join(got)} where offset {self._at} was to be read",
                 hint="the log may have been cut back when its broker restarted; it is read again",
             )
 

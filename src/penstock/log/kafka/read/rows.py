@@ -23,7 +23,7 @@ _ORDER = [field.name for field in SYSTEM]
 
 @dataclass
 class Reading:
-    """One read of one partition: what its chunks have told so far."""
+    """One read of one partition: what its chunks have shown so far."""
 
     spec: TopicSpec
     codec: Codec | None

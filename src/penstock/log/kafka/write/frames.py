@@ -76,7 +76,7 @@ class FrameWriter:
             raise
 
     def settle(self, recovery: Recovery, partition: int) -> None:
-        """Ends what a producer has left open, without writing: for whoever wants to know how far it has come."""
+        """Ends what a producer has left open, without writing: for a reader of its last sequence."""
         discarded(self._settings, recovery.id)
         deliver(self._settings, recovery.id, _Settling(recovery, partition))
 
@@ -88,7 +88,7 @@ class FrameWriter:
         try:
             offset = produce_one(self._settings, frame.topic, frame.partition, value, key, **more)
         except LogError:
-            self._alive()  # a topic that was deleted meanwhile is told as such
+            self._alive()  # a topic that was deleted meanwhile raises NotFound
             raise
         return Appended(offset, len(frame.values), duplicate=False)
 
@@ -175,7 +175,7 @@ class _Unsigned:
 
     def find(self, transaction: KafkaTransactions, new: bool) -> Appended | None:
         self.alive()
-        if still_open(self.settings, [self.frame.place]):  # what hangs there of ours, nobody was told of
+        if still_open(self.settings, [self.frame.place]):  # of what hangs there of ours nobody was notified
             transaction.end([self.frame.place], commit=False)
         self.doubtful.discard(self.frame.place)
         if not self.places or self.places[0].offset < 0 or not self._there(self.places[0].offset):
@@ -227,8 +227,8 @@ _MEMORIES = PerProcess()
 
 
 def _wait_until_seen(settings: KafkaSettings, transaction: KafkaTransactions, places: Mapping[Partition, Sequence[Place]]) -> None:
-    """A commit is answered before readers see it: whoever appended reads what it wrote. A broker that was killed meanwhile may not
-    have told every partition: then it is committed once more. Stamps may stand behind somebody else's that hang; they are not
+    """A commit is answered before readers see it: a writer reads what it wrote. A broker that was killed meanwhile may not
+    have written to every partition: then it is committed once more. Stamps may stand behind somebody else's that hang; they are not
     waited for after that."""
     unseen = still_unseen(settings, {place: written[-1].last + 1 for place, written in places.items() if written}, _PROMPT)
     transaction.end(list(unseen), commit=True)

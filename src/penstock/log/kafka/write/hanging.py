@@ -1,4 +1,4 @@
-"""Transactions that hang: the broker has ended them, and partitions of them were never told.
+"""Transactions that hang: the broker has ended them, and some of their partitions never learned of it.
 
 A broker that is killed and started again ends what was open when it went, and drops the marker for a partition whose leader it does
 not know yet (seen with Kafka 4.x). The records there stay open, hold back everybody who reads what is committed, and the next
@@ -59,7 +59,7 @@ def frames_of(sender: str, id: str) -> Pick:
         stamps = zip(*(found.tolist() for found in piece.headers.named(SENDER.encode())), strict=True)
         firsts = {row: found[0] for row, stamp in stamps if (found := sender_of(stamp)) and found[0].id == sender}
         rows, ids = piece.headers.named(END.encode())
-        endings = {row for row, told in zip(rows.tolist(), ids.to_pylist(), strict=True) if told == id.encode()}
+        endings = {row for row, found in zip(rows.tolist(), ids.to_pylist(), strict=True) if found == id.encode()}
         for row in sorted(firsts.keys() | endings):
             yield Leftover(int(piece.offsets[row]), firsts.get(row))
 

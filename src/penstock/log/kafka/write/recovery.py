@@ -31,19 +31,19 @@ class Recovery:
         return f"penstock/{self.topic}/{self.sender}"
 
     def stamps(self, transaction: KafkaTransactions, partitions: Sequence[int]) -> None:
-        """Ends stamps that hang, of these partitions and those whose stamps stand beside them. Such a stamp tells nobody whether
-        its frame was committed; the frame itself does. Where both hang, nobody was told of it, and both are given up."""
+        """Ends stamps that hang, of these partitions and those whose stamps stand beside them. Such a stamp does not show whether
+        its frame was committed; the frame itself does. Where both hang, nobody was notified, and both are aborted."""
         places = sorted({(NAME, stamp_of(self.topic_id, p, self.sender).partition) for p in partitions})
         mine = stamps_of(self.topic_id, self.sender, self.id)
         found = self._left(places, mine)
-        told = [stamp for stamp in chain.from_iterable(found.values()) if stamp.sender]
+        stamps = [stamp for stamp in chain.from_iterable(found.values()) if stamp.sender]
         if not found:
             return
-        rows = self._left(sorted({(self.topic, stamp.partition) for stamp in told}), frames_of(self.sender, self.id))
-        outcomes = {self._outcome(stamp, rows) for stamp in told} - {None}
+        rows = self._left(sorted({(self.topic, stamp.partition) for stamp in stamps}), frames_of(self.sender, self.id))
+        outcomes = {self._outcome(stamp, rows) for stamp in stamps} - {None}
         if len(outcomes) > 1:
             raise self._refusal(NAME, places[0][1])
-        commit = outcomes == {True} or (not outcomes and any(self._elsewhere(stamp) for stamp in told))
+        commit = outcomes == {True} or (not outcomes and any(self._elsewhere(stamp) for stamp in stamps))
         self._end(transaction, found | rows, commit=commit)
 
     def rows(self, transaction: KafkaTransactions, known: dict[int, Producers]) -> None:
@@ -79,7 +79,7 @@ class Recovery:
         if stamp.base >= ends(self.settings, [(self.topic, stamp.partition)])[self.topic, stamp.partition]:
             return False
         pieces = read_range(self.settings, self.topic, self.topic_id, stamp.partition, stamp.base, stamp.base + 1)
-        headers = [told for piece in pieces for told in piece.headers.named(SENDER.encode())[1].to_pylist()]
+        headers = [header for piece in pieces for header in piece.headers.named(SENDER.encode())[1].to_pylist()]
         return any(found and found[0][:3] == stamp.sender[:3] for found in map(sender_of, headers) if stamp.sender)
 
     def _elsewhere(self, stamp: Leftover) -> bool:
@@ -94,6 +94,6 @@ class Recovery:
     def _refusal(self, topic: str, partition: int) -> Unreachable:
         return Unreachable(
             f"frames of producer {self.sender} with and without a stamp hang in {topic}/{partition}",
-            "the broker was killed and has not ended their transactions; ending them now would lose some, or double others",
+            "the broker was killed and has not ended their transactions; ending them now would lose some, or duplicate others",
             hint="see kafka-transactions.sh find-hanging; read the partition uncommitted to tell which of them are wanted",
         )

@@ -44,7 +44,7 @@ class Work(Protocol[T_co]):
         ...
 
     def seen(self, transaction: "KafkaTransactions") -> None:
-        """Called after the commit, before anybody is told of it: returns once readers see it."""
+        """Called after the commit, before anybody is notified: returns once readers see it."""
         ...
 
 
@@ -100,9 +100,9 @@ class KafkaTransactions:
         self._places.append(place)
         records = zip(values, keys or repeat(None), headers or repeat(None), strict=False)
         for i, (value, key, own) in enumerate(records):
-            told = place.take_last if i == last else place.take if i == 0 else None
+            on_delivery = place.take_last if i == last else place.take if i == 0 else None
             named = [*first, *(own or ())] if i == 0 and first else own
-            record = (topic, value, key, partition, told, None, max(time, 0), named)
+            record = (topic, value, key, partition, on_delivery, None, max(time, 0), named)
             try:
                 send(*record)
             except BufferError:
@@ -147,7 +147,7 @@ class KafkaTransactions:
             del producer
 
     def close(self) -> None:
-        """Waits for whoever uses it, and closes it."""
+        """Waits until nobody uses it, and closes it."""
         with self._guard:
             self.discard()
 
