@@ -300,7 +300,7 @@ def test_a_log_and_queues_are_found_by_their_scheme(addresses: None) -> None:
     assert open_queues("toy:").names() == []
     with pytest.raises(BadInput, match="leads nowhere"):
         open_log(url="toy://there")
-    with pytest.raises(BadInput, match="no address of a log"):
+    with pytest.raises(BadInput, match="not an address of a log"):
         open_log(url="other://here")
     with pytest.raises(AlreadyThere, match="'toy' of a log is taken"):
         logs.SCHEMES.add("toy", ToyOpener)

@@ -90,7 +90,7 @@ class Schema:
         for f in fields:
             check_column(f.name)
             if f.name.lower() in seen:
-                raise BadSchema(f"column {f.name!r} stands twice in the schema", source)
+                raise BadSchema(f"column {f.name!r} is twice in the schema", source)
             seen.add(f.name.lower())
         return cls(pa.schema(fields))
 

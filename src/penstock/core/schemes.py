@@ -9,7 +9,7 @@ T = TypeVar("T")
 
 
 class Schemes(Generic[T]):
-    """Whoever opens a URL, by scheme. Other packages add theirs with `add`, or name them in an entry point of this group."""
+    """What opens a URL, by scheme. Other packages add theirs with `add`, or name them in an entry point of this group."""
 
     def __init__(self, what: str, group: str, hint: str) -> None:
         self._what, self._group, self._hint = what, group, hint
@@ -31,4 +31,4 @@ class Schemes(Generic[T]):
         for point in entry_points(group=self._group, name=scheme):
             found: T = point.load()
             return found
-        raise BadInput(f"that is no address of {self._what}", hint=self._hint)
+        raise BadInput(f"that is not an address of {self._what}", hint=self._hint)

@@ -58,7 +58,7 @@ class SystemClock:
 
 
 class FixedClock:
-    """A clock that moves only when told to."""
+    """A clock that moves only when it is set."""
 
     def __init__(self, now: int = 0) -> None:
         self._now = now

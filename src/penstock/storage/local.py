@@ -259,7 +259,7 @@ class LocalStorage:
             except BaseException:
                 os.close(fd)
                 raise
-            os.close(fd)  # the lock file was removed while we waited: whoever comes now locks another one
+            os.close(fd)  # the lock file was removed while we waited: the next one locks another file
 
     @contextmanager
     def _parent(self, path: str, doing: str, make: bool = False) -> Iterator[tuple[int, str]]:
@@ -325,7 +325,7 @@ def _parts(path: str, last_dot: bool = False) -> list[str]:
         if last_dot and part == "." and at == len(parts) - 1:
             continue
         if part in ("", ".", "..") or "\0" in part:
-            raise StorageError(f"{path!a} is no path inside the storage")
+            raise StorageError(f"{path!a} is not a path inside the storage")
     return parts
 
 

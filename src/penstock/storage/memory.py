@@ -92,7 +92,7 @@ class MemoryStorage:
 def check_path(path: str) -> None:
     """Refuses what could lead out of the storage."""
     if any(part in ("", ".", "..") or "\0" in part for part in path.split("/")):
-        raise StorageError(f"{path!a} is no path inside the storage")
+        raise StorageError(f"{path!a} is not a path inside the storage")
 
 
 def names_in(directory: str, paths: list[str]) -> list[str]:

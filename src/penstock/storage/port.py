@@ -24,7 +24,7 @@ class Appender(Protocol):
         ...
 
     def read(self, at: int, size: int) -> bytes:
-        """At most `size` bytes from `at` on, as the file is now, whoever wrote them."""
+        """At most `size` bytes from `at` on, as the file is now, written by any process."""
         ...
 
     def sync(self) -> None:
@@ -61,7 +61,7 @@ class Storage(Protocol):
 
     def remove(self, path: str, durable: bool = True) -> None:
         """Removes a file or an empty or full directory; nothing happens if it is not there.
-        durable=False: it may come back after a power loss, and whoever removes it can live with that."""
+        durable=False: it may come back after a power loss, and the caller can live with that."""
         ...
 
     def lock(self, path: str, wait: bool = True) -> AbstractContextManager[bool]:

@@ -92,7 +92,7 @@ def test_create_binds_a_queue_to_routes_and_headers_of_a_source(call: Call) -> N
         (["redrive", "emails", "--where", "x >"], 2, "cannot read the condition"),
         (["purge", "nobody", "--yes"], 3, "there is no queue nobody"),
         (["delete", "nobody", "--yes"], 3, "there is no queue nobody"),
-        (["list", "--at", "http://host"], 2, "no address of queues"),
+        (["list", "--at", "http://host"], 2, "not an address of queues"),
         (["list", "--at", "memory:"], 2, "queues in memory belong to the process that made them"),
     ],
 )

@@ -40,7 +40,7 @@ def test_the_environment_says_where_queues_are(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_an_address_that_leads_nowhere_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(BadInput, match="no address of queues"):
+    with pytest.raises(BadInput, match="not an address of queues"):
         Queue.open("emails", at="http://host")
     monkeypatch.setenv("PENSTOCK_LOG", "kafka://127.0.0.1:1")
     with pytest.raises(BadInput, match="holds no queues"):

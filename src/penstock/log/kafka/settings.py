@@ -56,7 +56,7 @@ class KafkaSettings:
         """What a `kafka://` URL says; BadInput, naming the option, for everything that is not on the list."""
         parts = urlsplit(url)
         if parts.scheme != SCHEME or not parts.netloc or parts.fragment:
-            raise BadInput("that is no address of a Kafka log", hint="write it like kafka://host:9092")
+            raise BadInput("that is not an address of a Kafka log", hint="write it like kafka://host:9092")
         if "@" in parts.netloc:
             raise BadInput("a kafka:// address takes no user and password", hint="write ?user=NAME&password=env:VARIABLE")
         if parts.path not in ("", "/"):
@@ -129,7 +129,7 @@ class KafkaSettings:
 def _address(text: str) -> str:
     found = _ADDRESS.fullmatch(text)
     if not found or not 0 < int(found[2]) < 65536:
-        raise BadInput(f"{text!a} is no address of a Kafka broker", hint="write host:port, several with commas between them")
+        raise BadInput(f"{text!a} is not an address of a Kafka broker", hint="write host:port, several with commas between them")
     return text
 
 

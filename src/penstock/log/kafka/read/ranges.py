@@ -1,4 +1,4 @@
-"""Ranges of a partition, every offset is covered, or the read fails. A few consumers per process stay open.
+"""Ranges of a partition: every offset is covered, or the read fails. A few consumers per process stay open.
 
 What proves that an offset holds no record: the client's position went over it. It starts where `seek` put it and moves only over
 batches that it was sent and has parsed, so a record, or the end of the partition, behind the offset is such a proof, as long as
