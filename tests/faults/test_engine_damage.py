@@ -194,7 +194,7 @@ def test_outputs_of_a_flow_whose_directory_is_gone_are_not_written_again() -> No
         t._driver = None
         shutil.rmtree(t._directory / "flow")
         for _ in range(2):  # also when it is tried again
-            with pytest.raises(Mismatch, match="belongs to another life of flow 'shop'"):
+            with pytest.raises(Mismatch, match="belongs to another incarnation of flow 'shop'"):
                 t.restart()
         assert view_rows(t) == before[0]
 

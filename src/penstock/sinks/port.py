@@ -12,14 +12,14 @@ from penstock.storage.port import Storage
 
 @dataclass(frozen=True)
 class SinkSpec:
-    """What a sink is told when the flow starts."""
+    """What a sink knows when the flow starts."""
 
     flow: str
     name: str  # unique in the flow: what it writes
     schema: Schema
     key: tuple[str, ...]  # columns that name a row; () = the row's position does
     updating: bool = False  # rows carry OP
-    ordered: bool = False  # rows carry ADDRESS: they are told in the order of the log
+    ordered: bool = False  # rows carry ADDRESS: they are delivered in the order of the log
     unique: bool = False  # append-only, and no two rows share a key (windows: by + window_start): positions need not be kept
 
 

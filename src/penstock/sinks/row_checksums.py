@@ -83,7 +83,7 @@ def _numbers(column: pa.Array, by: Words) -> Words:
     words: Words = np.frombuffer(column.buffers()[1], "<u8", len(column) * width, column.offset * width * 8)
     if pa.types.is_floating(t):
         numbers = words.view(np.float64)
-        if np.isnan(numbers).any():  # there are many, and SQLite is told of one
+        if np.isnan(numbers).any():  # there are many bit patterns, and SQLite gets one
             words = np.where(np.isnan(numbers), _NAN, words)
     total = np.full(len(column), by[_PRESENT], np.uint64)
     for place in range(width):

@@ -73,10 +73,10 @@ def as_stored(values: Sequence[Value], t: pa.DataType, key: bool = False) -> pa.
         return array.cast(t) if pa.types.is_decimal(t) else array
     try:
         return pa.array(values, kind)
-    except (TypeError, pa.ArrowException):  # is it one of the two that are no numbers?
+    except (TypeError, pa.ArrowException):  # is it one of the two that are not numbers?
         nan = NAN if pa.types.is_floating(kind) else None
-        told = (None if key and v == nothing else math.nan if v is not None and v == nan else v for v in values)
-        return pa.array(list(told), kind)
+        restored = (None if key and v == nothing else math.nan if v is not None and v == nan else v for v in values)
+        return pa.array(list(restored), kind)
 
 
 def from_stored(array: pa.Array, t: pa.DataType) -> pa.Array:
@@ -95,7 +95,7 @@ def from_sqlite(values: Sequence[Value], t: pa.DataType, key: bool = False) -> p
 
 
 def _kind(t: pa.DataType) -> pa.DataType:
-    """How a column is told apart from another: numbers, text or bytes."""
+    """The storage class that values of a column have: numbers, text or bytes."""
     if pa.types.is_floating(t):
         return pa.float64()
     if pa.types.is_boolean(t) or pa.types.is_integer(t) or pa.types.is_temporal(t):

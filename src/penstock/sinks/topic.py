@@ -170,7 +170,7 @@ class TopicSink:
         self._used()
         if self._seen.incarnation != ours.incarnation:
             raise Mismatch(
-                f"topic {self._name!r} belongs to another life of flow {self._spec.flow!r}",
+                f"topic {self._name!r} belongs to another incarnation of flow {self._spec.flow!r}",
                 f"it was written from state {self._seen.incarnation}, this is state {ours.incarnation}",
                 hint=f"`penstock flow reset {self._spec.flow}` starts flow and outputs over; or put back the state it belongs to",
             )

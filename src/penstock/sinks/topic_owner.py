@@ -1,4 +1,4 @@
-"""Whose topic it is, and how far its flow has written it: read from the topic's settings and the stamps on its last frames."""
+"""The owner of a topic, and the last epoch its flow has written: from the topic's settings and the stamps on its last frames."""
 
 from dataclasses import dataclass, field
 
@@ -28,9 +28,7 @@ class Survey:
 def owned_topic(log: Log, spec: SinkSpec, name: str, partitions: int, key: tuple[str, ...]) -> Topic:
     """The topic, made if it is missing; Mismatch if another writes it or it has another shape."""
     if spec.updating and not key:
-        raise BadFlow(
-            f"topic {name!r} cannot take rows that change: nothing tells them apart", f"flow {spec.flow}", hint="give them a key"
-        )
+        raise BadFlow(f"topic {name!r} cannot take rows that change: they have no key", f"flow {spec.flow}", hint="give them a key")
     schema = Schema.of(spec.schema.ddl())
     named = ",".join(key) if spec.updating else key[0] if len(key) == 1 else None
     try:
@@ -93,7 +91,7 @@ def sequence_of(epoch: int) -> int:
 
 
 def survey(topic: Topic, producer: str, incarnation: str) -> Survey:
-    """Reads how far the producer has come. Epochs are delivered in order, and the last partition is written last: all before the
+    """Reads the last epoch of the producer. Epochs are delivered in order, and the last partition is written last: all before the
     newest epoch are whole, and the newest is if it stands in the last partition."""
     ends = topic.ends()
     last = {p: _last_sender(topic, p, producer + "/") for p in ends}

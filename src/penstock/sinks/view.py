@@ -99,7 +99,7 @@ class ViewSink:
         found = Marker(incarnation, generation, epoch)
         if found.incarnation != ours.incarnation:
             raise Mismatch(
-                f"view {self._meta.name!r} belongs to another life of flow {self._meta.flow!r}",
+                f"view {self._meta.name!r} belongs to another incarnation of flow {self._meta.flow!r}",
                 f"it was written from state {found.incarnation}, this is state {ours.incarnation}",
                 hint=view_file.start_over(self._meta.name),
             )

@@ -227,7 +227,7 @@ def last_marker(connection: sqlite3.Connection, checks: bool = True) -> tuple[tu
     columns = f"{MARKER}, sums, {CRC}" if checks else MARKER
     found = connection.execute(f"SELECT {columns} FROM marker ORDER BY epoch DESC LIMIT 1").fetchone()
     if found is None:
-        raise sqlite3.DatabaseError("it does not say how far it has come")
+        raise sqlite3.DatabaseError("it has no last epoch")
     if not checks:
         return found, None
     if _text(connection, "epoch") != str(found[0]):

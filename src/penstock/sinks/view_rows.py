@@ -73,7 +73,7 @@ class ViewRows:
             connection.execute("ROLLBACK TO all_new")
             connection.execute("RELEASE all_new")
             return None
-        connection.execute("RELEASE all_new")  # not after other errors: a full disk has ended the transaction, and is to be told
+        connection.execute("RELEASE all_new")  # not after other errors: a full disk has ended the transaction, and must be reported
         return Sum(rows.num_rows, total)
 
     def _merge(self, connection: sqlite3.Connection, rows: pa.Table, epoch: int, before: Sums) -> Sums:

@@ -51,10 +51,10 @@ def verify(layout: Layout, columns: Columns, bare: bool) -> Sum:
     return Sum(len(found), int((found & LOW)[found != _NONE].sum()), columns[CRC].null_count)
 
 
-def compare(found: Sum, told: Sum, table: str) -> None:
-    if found != told:
+def compare(found: Sum, stored: Sum, table: str) -> None:
+    if found != stored:
         raise sqlite3.DatabaseError(
-            f"{table} has {found.rows} versions with checksums that add up to {found.total}, not {told.rows} with {told.total}"
+            f"{table} has {found.rows} versions with checksums that add up to {found.total}, not {stored.rows} with {stored.total}"
         )
 
 
@@ -63,13 +63,13 @@ def verify_all(connection: sqlite3.Connection, layout: Layout, sums: Sums) -> So
     _structure(connection)
     _markers(connection)
     bare = 0
-    for table, number, told in (("current", "0", sums.current), ("history", NUMBER, sums.history)):
-        compare(Sum(*connection.execute(summed(table, number)).fetchone()), told, table)
+    for table, number, stored in (("current", "0", sums.current), ("history", NUMBER, sums.history)):
+        compare(Sum(*connection.execute(summed(table, number)).fetchone()), stored, table)
         reading = connection.execute(select_table(layout, table))
         names = answered(layout, table == "history")
         while rows := reading.fetchmany(AT_ONCE):
-            verify(layout, columns_of(layout, names, rows), told.bare > 0)
-        bare += told.bare
+            verify(layout, columns_of(layout, names, rows), stored.bare > 0)
+        bare += stored.bare
     return Soundness(sums.current.rows + sums.history.rows - bare, bare)
 
 

@@ -219,7 +219,7 @@ class View:
         first, last = self._ask("SELECT min(epoch), max(epoch) FROM marker")[0]
         if isinstance(known_at, int):
             if known_at > last:
-                raise NotFound(f"view {self.name!r} has not come to epoch {known_at}", f"its last epoch is {last}")
+                raise NotFound(f"view {self.name!r} has not reached epoch {known_at}", f"its last epoch is {last}")
             return known_at
         asked = _micros(known_at)
         found = self._ask("SELECT max(epoch) FROM marker WHERE clock <= ?", (asked,))[0][0]

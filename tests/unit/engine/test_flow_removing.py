@@ -148,7 +148,7 @@ def test_topics_that_are_kept_stay_as_they_are_and_the_flow_must_write_others(ho
     kept = home.records("big")
     remove(home, topics=False)
     assert home.log.topics() == ["big", "big2", "orders", "other.late"]
-    with pytest.raises(Mismatch, match="topic 'big' belongs to another life"):
+    with pytest.raises(Mismatch, match="topic 'big' belongs to another incarnation"):
         home.run(shop())
     remove(home, topics=False)
     home.run(shop(suffix="3"))

@@ -261,7 +261,7 @@ def test_a_delete_of_a_column_that_must_not_be_null_is_stored() -> None:
 
 
 def test_rows_that_change_need_a_key() -> None:
-    with pytest.raises(BadFlow, match="nothing tells them apart"):
+    with pytest.raises(BadFlow, match="they have no key"):
         Changelog(key=())
 
 
