@@ -27,6 +27,7 @@ from penstock.log.intake.checked import CheckedRows
 from penstock.log.intake.codec import Rejected
 from penstock.log.intake.deletes import fields_of
 from penstock.log.intake.rows_in import Intake, Prepared, arrow_table
+from penstock.log.intake.sizes import fits
 from penstock.log.port import Sender, Topic
 
 FRAME_BYTES = 32 << 20  # a frame is read whole: larger batches are cut
@@ -328,7 +329,7 @@ def _bytes(value: str | bytes) -> bytes:
 
 
 def _cut(rows: CheckedRows) -> Iterable[tuple[int, CheckedRows]]:
-    if rows.nbytes <= FRAME_BYTES or rows.num_rows == 1:
+    if rows.num_rows == 1 or fits(rows.batch, FRAME_BYTES):
         return [(0, rows)]
     half = rows.num_rows // 2
     later = ((half + start, part) for start, part in _cut(rows.slice(half)))

@@ -88,7 +88,7 @@ def test_a_topic_does_not_check_again_what_its_producer_checked(topic: Topic) ->
         == 1
     )
     behind = checks[checks.index("checked.checked") :]
-    assert set(behind) <= {"checked.checked", "checked.num_rows"}
+    assert set(behind) <= {"checked.checked", "checked.num_rows", "sizes.fits"}  # the last: whether to compress the frame
     assert not {"sizes.check_sizes", "fitting.conformed"} & set(checks)
 
 
@@ -126,3 +126,16 @@ def test_a_time_of_the_year_10000_is_refused_before_any_partition_gets_rows() ->
     with pytest.raises(BadRow, match="outside the years 1 to 9999"):
         Producer(topic).send_arrow(far)
     assert [end.next for end in topic.ends().values()] == [0, 0]
+
+
+def test_a_value_that_two_columns_share_counts_in_both() -> None:
+    value = pa.array([b"x" * 600])
+    check = RowCheck(TopicSpec("t", schema=Schema.of("a binary, b binary"), max_record=1000))
+    with pytest.raises(BadRow, match="the limit is 1,000"):
+        check.checked(pa.record_batch({"a": value, "b": value}))
+
+
+def test_rows_of_a_large_table_are_measured_by_themselves() -> None:
+    many = pa.record_batch({VALUE: pa.array([b"x" * 600] * 100, pa.binary())})
+    check = RowCheck(TopicSpec("t", max_record=1000))
+    assert check.checked(many.slice(50, 1)).num_rows == check.checked(many).num_rows - 99

@@ -12,6 +12,7 @@ import pyarrow as pa
 from crc32c import crc32c
 
 from penstock.core.time import FOREVER
+from penstock.log.intake.sizes import fits
 from penstock.log.port import Frame, Sender
 
 VERSION = 1
@@ -88,7 +89,7 @@ class SegmentHeader:
 
 
 def encode_body(rows: pa.RecordBatch | None, layout: Layout, pack_from: int = PACK_FROM) -> Body:
-    data = b"" if rows is None else _padded(memoryview(rows.serialize() if rows.nbytes < pack_from else _packed(rows)))
+    data = b"" if rows is None else _padded(memoryview(rows.serialize() if fits(rows, pack_from - 1) else _packed(rows)))
     return Body(layout, data, crc32c(data))
 
 

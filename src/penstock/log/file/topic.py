@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from penstock.core.schema import Schema
 from penstock.core.time import NEVER, Clock, SystemClock
-from penstock.errors import BadSchema, NotFound
+from penstock.errors import BadRow, BadSchema, NotFound
 from penstock.log.cleaning.partition import Cleaned, Order, clean_partition
 from penstock.log.decode import Decoder
 from penstock.log.file.frame import Layout, encode_body
@@ -186,13 +186,11 @@ class FileTopic:
 
     def _checked(self, rows: pa.RecordBatch | CheckedRows) -> tuple[_Settings, CheckedRows]:
         """The rows as they will be stored, and the settings under which they are."""
-        if isinstance(rows, pa.RecordBatch) and rows.nbytes > self._spec.max_record:
-            self._notice()  # the limit may be another by now
         known = self._known
         try:
             return known, known.check.checked(rows)
-        except BadSchema:
-            if not self.take_settings() and self._known is known:  # another process may have added the column
+        except (BadSchema, BadRow):
+            if not self.take_settings() and self._known is known:  # another process may have added the column, or raised the limit
                 raise
             known = self._known
             return known, known.check.checked(rows)

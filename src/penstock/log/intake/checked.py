@@ -45,10 +45,6 @@ class CheckedRows:
     def num_rows(self) -> int:
         return int(self.batch.num_rows)
 
-    @property
-    def nbytes(self) -> int:
-        return int(self.batch.nbytes)
-
     def slice(self, start: int, count: int | None = None) -> "CheckedRows":
         """Some of these rows, as they stand."""
         return _passed(self.spec, self.batch.slice(start, count), self.system)

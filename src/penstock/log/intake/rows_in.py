@@ -16,7 +16,7 @@ from penstock.log.intake.codec import Decoded, Rejected, decode_json, decode_row
 from penstock.log.intake.columns import Reasons
 from penstock.log.intake.deletes import Gone, key_of, marked, named
 from penstock.log.intake.partitioning import Rule
-from penstock.log.intake.sizes import check_sizes, row_sizes
+from penstock.log.intake.sizes import check_sizes, fits, row_sizes
 from penstock.log.intake.text import flat, json_row
 from penstock.log.port import TopicSpec
 
@@ -157,8 +157,9 @@ class Intake:
 
     def _refuse_large(self, columns: Columns, bad: Reasons) -> None:
         limit = self._spec.max_record
-        if sum([column.nbytes for column in columns.values()]) > limit:
-            sizes = row_sizes(pa.RecordBatch.from_arrays(list(columns.values()), list(columns)), limit)
+        batch = pa.RecordBatch.from_arrays(list(columns.values()), list(columns))
+        if not fits(batch, limit):
+            sizes = row_sizes(batch, limit)
             for i in np.flatnonzero(sizes > limit).tolist():
                 bad.setdefault(i, _too_large(limit))
 
