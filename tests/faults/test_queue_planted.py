@@ -6,38 +6,38 @@ import pytest
 
 from faults.queue_ledger import power_losses
 from penstock.errors import Damaged
-from penstock.queue.on_log import journal, share
+from penstock.queue.on_log import events, journal, shared_journal
 from penstock.queue.on_log import queue as log_queue
-from penstock.queue.on_log import shared_journal as ledger
-from penstock.queue.on_log.share import Share
+from penstock.queue.on_log.journal import Journal
 from penstock.queue.on_log.shared_journal import SharedJournal
+from penstock.queue.on_log.state import LogQueueState
 
 pytestmark = pytest.mark.faults
 Patch = pytest.MonkeyPatch
 
 
 def acknowledged_before_it_is_safe(patch: Patch) -> None:
-    patch.setattr(SharedJournal, "_make_safe", lambda self, written: None)
+    patch.setattr(Journal, "sync", lambda self, written: None)
 
 
 def dead_before_its_number_is_safe(patch: Patch) -> None:
-    put = SharedJournal._put_to_rest
-    patch.setattr(SharedJournal, "_put_to_rest", lambda self, share, written: put(self, share, None))
+    store = SharedJournal._store_dead_letters
+    patch.setattr(SharedJournal, "_store_dead_letters", lambda self, state, written: store(self, state, None))
 
 
 def dead_under_no_number(patch: Patch) -> None:
     patch.setattr(log_queue, "Sender", lambda *words, **more: None)
 
 
-def new_files_without_what_is_lent(patch: Patch) -> None:
-    whole = Share.sum
+def new_files_without_what_is_leased(patch: Patch) -> None:
+    whole = events.encode_snapshot
 
-    def cut(self: Share) -> list[object]:
-        kind, said = whole(self)
-        said["book"]["items"] = [row for row in said["book"]["items"] if row[9] != 3]
-        return [kind, said]
+    def cut(state: LogQueueState) -> list[object]:
+        kind, data = whole(state)
+        data["book"]["items"] = [row for row in data["book"]["items"] if row[9] != 3]
+        return [kind, data]
 
-    patch.setattr(share.Share, "sum", cut)
+    patch.setattr(events, "encode_snapshot", cut)
 
 
 def torn_records_are_believed(patch: Patch) -> None:
@@ -52,7 +52,7 @@ BUGS: dict[str, Callable[[Patch], None]] = {
     "acknowledged before it is safe": acknowledged_before_it_is_safe,
     "dead before its number is safe": dead_before_its_number_is_safe,
     "dead under no number": dead_under_no_number,
-    "new files without what is lent": new_files_without_what_is_lent,
+    "new files without what is leased": new_files_without_what_is_leased,
     "torn records are believed": torn_records_are_believed,
     "the end is not cut": the_end_is_not_cut,
 }
@@ -60,7 +60,7 @@ BUGS: dict[str, Callable[[Patch], None]] = {
 
 @pytest.mark.parametrize("bug", BUGS)
 def test_a_wrong_journal_is_caught(bug: str, monkeypatch: Patch) -> None:
-    monkeypatch.setattr(ledger, "ROLL", 1_500)
+    monkeypatch.setattr(shared_journal, "ROLL", 1_500)
     BUGS[bug](monkeypatch)
     with pytest.raises((AssertionError, Damaged, KeyError, ValueError)):
         [power_losses(seed, steps=40) for seed in range(60)]

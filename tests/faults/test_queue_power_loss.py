@@ -7,7 +7,7 @@ import pytest
 from faults.queue_ledger import Script, check, failing, power_losses
 from faults.seeds import SEED, disks
 from penstock.errors import Damaged
-from penstock.queue.on_log import shared_journal as ledger
+from penstock.queue.on_log import shared_journal
 from penstock.storage.faulty import Failure, FaultyStorage, Kind, Operation
 from penstock.storage.memory import MemoryStorage
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.faults
 
 @pytest.fixture(autouse=True)
 def _short_journals(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ledger, "ROLL", 1_500)  # so that new files are begun in every run
+    monkeypatch.setattr(shared_journal, "ROLL", 1_500)  # so that new files are begun in every run
 
 
 def test_no_message_is_lost_or_doubled_in_a_thousand_disks() -> None:

@@ -10,10 +10,13 @@ from faults.queue_machine import QueueMachine
 from penstock.log.groups.leases import ManualClock
 from penstock.queue import memory
 from penstock.queue.memory import MemoryQueue, MemoryQueues
-from penstock.queue.on_log import commands
 from penstock.queue.port import Consumer, Message, QueueSpec, QueuesPort
-from penstock.queue.state import machine as book
-from penstock.queue.state.machine import LENT, READY, Book, Item, Now
+from penstock.queue.state import item as items
+from penstock.queue.state import machine as rules
+from penstock.queue.state import transitions
+from penstock.queue.state.clock import Now
+from penstock.queue.state.item import LEASED, READY, Item
+from penstock.queue.state.machine import StateMachine
 
 pytestmark = pytest.mark.faults
 Patch = pytest.MonkeyPatch
@@ -32,44 +35,44 @@ def test_the_rules_without_a_planted_bug_pass() -> None:
 
 @pytest.mark.long
 def test_an_ack_of_somebody_who_lost_the_message_is_caught(monkeypatch: Patch) -> None:
-    def unchecked(self: Book, receipt: str, now: Now) -> Item | None:
+    def unchecked(self: StateMachine, receipt: str, now: Now) -> Item | None:
         item = self.items.get(int(receipt.split("-")[0]))
-        return item if item and item.where == LENT else None
+        return item if item and item.status == LEASED else None
 
-    monkeypatch.setattr(Book, "of_receipts", lambda book, receipts, now: [unchecked(book, r, now) for r in receipts])
+    monkeypatch.setattr(StateMachine, "leased_under", lambda machine, receipts, now: [unchecked(machine, r, now) for r in receipts])
     assert caught()
 
 
 def test_an_ack_of_what_was_given_back_is_caught(monkeypatch: Patch) -> None:
-    def unchecked(self: Book, receipt: str, now: Now) -> Item | None:
+    def unchecked(self: StateMachine, receipt: str, now: Now) -> Item | None:
         item = self.items.get(int(receipt.split("-")[0]))
-        if item and item.where == READY and receipt == commands.receipt(item):
+        if item and item.status == READY and receipt == f"{item.position}-{item.token}":
             self.take("thief", 1, now.beat + 1)
-        return item if item and item.where == LENT and receipt == commands.receipt(item) else None
+        return item if item and item.status == LEASED and receipt == f"{item.position}-{item.token}" else None
 
-    monkeypatch.setattr(Book, "of_receipts", lambda book, receipts, now: [unchecked(book, r, now) for r in receipts])
+    monkeypatch.setattr(StateMachine, "leased_under", lambda machine, receipts, now: [unchecked(machine, r, now) for r in receipts])
     assert caught()
 
 
 @pytest.mark.long
 def test_a_lease_that_never_runs_out_is_caught(monkeypatch: Patch) -> None:
-    real = Book.wake
-    monkeypatch.setattr(Book, "wake", lambda self, now: real(self, now._replace(beat=0)))
+    real = StateMachine.advance
+    monkeypatch.setattr(StateMachine, "advance", lambda self, now: real(self, now._replace(beat=0)))
     assert caught()
 
 
 @pytest.mark.long
 def test_an_extension_that_is_forgotten_is_caught(monkeypatch: Patch) -> None:
-    monkeypatch.setattr(Book, "extend", lambda self, item, until: None)
+    monkeypatch.setattr(StateMachine, "extend", lambda self, item, until: None)
     assert caught()
 
 
 @pytest.mark.long
 def test_a_lease_that_still_runs_out_when_it_was_extended_is_caught(monkeypatch: Patch) -> None:
     def by_token(items: Iterable[Item], token: int, until: int) -> list[Item]:
-        return [item for item in items if item.where == LENT and item.token == token]
+        return [item for item in items if item.status == LEASED and item.token == token]
 
-    monkeypatch.setattr(book, "_lent", by_token)
+    monkeypatch.setattr(rules, "still_leased", by_token)
     assert caught()
 
 
@@ -89,12 +92,12 @@ def test_a_lease_that_runs_by_the_wall_is_caught() -> None:
 
 @pytest.mark.long
 def test_a_prefetch_that_is_not_kept_is_caught(monkeypatch: Patch) -> None:
-    real = commands.lend
+    real = transitions.lease
 
-    def greedy(book: Book, spec: QueueSpec, consumer: Consumer, most: int, now: Now) -> object:
-        return real(book, spec, Consumer(consumer.name, 1_000, consumer.lease), most, now)
+    def greedy(machine: StateMachine, spec: QueueSpec, consumer: Consumer, most: int, now: Now) -> object:
+        return real(machine, spec, Consumer(consumer.name, 1_000, consumer.lease), most, now)
 
-    monkeypatch.setattr(commands, "lend", greedy)
+    monkeypatch.setattr(transitions, "lease", greedy)
     assert caught()
 
 
@@ -103,63 +106,63 @@ def test_a_prefetch_that_is_not_kept_is_caught(monkeypatch: Patch) -> None:
 
 @pytest.mark.long
 def test_a_message_that_comes_back_at_the_end_is_caught(monkeypatch: Patch) -> None:
-    real = Book.give_back
+    real = StateMachine.give_back
 
-    def behind_all(self: Book, item: Item, due: int, reason: str) -> None:
+    def behind_all(self: StateMachine, item: Item, due: int, reason: str) -> None:
         self.number += 1
         item.number = self.number
         real(self, item, due, reason)
 
-    monkeypatch.setattr(Book, "give_back", behind_all)
+    monkeypatch.setattr(StateMachine, "give_back", behind_all)
     assert caught()
 
 
 def test_a_key_that_is_lent_twice_is_caught(monkeypatch: Patch) -> None:
-    real = Book._line_up
+    real = StateMachine._admit_keyed
 
-    def beside(self: Book, item: Item, key: str) -> None:
+    def beside(self: StateMachine, item: Item, key: str) -> None:
         real(self, item, key)
-        if item.where == book.BLOCKED:
-            self._come_forward(item)
+        if item.status == items.BLOCKED:
+            self._schedule(item)
 
-    monkeypatch.setattr(Book, "_line_up", beside)
+    monkeypatch.setattr(StateMachine, "_admit_keyed", beside)
     assert caught()
 
 
 @pytest.mark.long
 def test_a_key_that_stops_at_a_dead_letter_is_caught(monkeypatch: Patch) -> None:
-    real = Book._unblock
+    real = StateMachine._unblock
 
-    def stuck(self: Book, item: Item) -> None:
-        if item.where == book.LEAVING:
+    def stuck(self: StateMachine, item: Item) -> None:
+        if item.status == items.DYING:
             item.key = None
         real(self, item)
 
-    monkeypatch.setattr(Book, "_unblock", stuck)
+    monkeypatch.setattr(StateMachine, "_unblock", stuck)
     assert caught()
 
 
 @pytest.mark.long
 def test_a_priority_that_is_ignored_is_caught(monkeypatch: Patch) -> None:
-    real = Book._come_forward
+    real = StateMachine._schedule
 
-    def plain(self: Book, item: Item) -> None:
+    def plain(self: StateMachine, item: Item) -> None:
         item.priority = 0
         real(self, item)
 
-    monkeypatch.setattr(Book, "_come_forward", plain)
+    monkeypatch.setattr(StateMachine, "_schedule", plain)
     assert caught()
 
 
 @pytest.mark.long
 def test_a_delay_that_is_ignored_is_caught(monkeypatch: Patch) -> None:
-    real = Book._come_forward
+    real = StateMachine._schedule
 
-    def at_once(self: Book, item: Item) -> None:
-        item.due = book.AT_ONCE
+    def at_once(self: StateMachine, item: Item) -> None:
+        item.due = items.AT_ONCE
         real(self, item)
 
-    monkeypatch.setattr(Book, "_come_forward", at_once)
+    monkeypatch.setattr(StateMachine, "_schedule", at_once)
     assert caught()
 
 
@@ -168,35 +171,36 @@ def test_a_delay_that_is_ignored_is_caught(monkeypatch: Patch) -> None:
 
 @pytest.mark.long
 def test_one_try_too_many_is_caught(monkeypatch: Patch) -> None:
-    real = Book.__init__
-    monkeypatch.setattr(Book, "__init__", lambda self, ordered=False, tries=5: real(self, ordered, tries + 1))
+    real = StateMachine.__init__
+    monkeypatch.setattr(StateMachine, "__init__", lambda self, ordered=False, tries=5: real(self, ordered, tries + 1))
     assert caught()
 
 
 @pytest.mark.long
 def test_an_expired_message_that_is_lent_is_caught(monkeypatch: Patch) -> None:
-    real = Book.admit
+    real = StateMachine.admit
 
-    def for_ever(self: Book, items: Sequence[Item]) -> None:
+    def for_ever(self: StateMachine, items: Sequence[Item]) -> None:
         for item in items:
-            item.expires = book.FOREVER
+            item.expires = items.FOREVER
         real(self, items)
 
-    monkeypatch.setattr(Book, "admit", for_ever)
+    monkeypatch.setattr(StateMachine, "admit", for_ever)
     assert caught()
 
 
 @pytest.mark.long
 def test_a_message_that_expires_in_somebodys_hands_is_caught(monkeypatch: Patch) -> None:
-    real = Book.wake
+    real = StateMachine.advance
 
-    def hasty(self: Book, now: Now) -> None:
-        real(self, now)
+    def hasty(self: StateMachine, now: Now) -> bool:
+        rebooted = real(self, now)
         for item in list(self.items.values()):
-            if item.where == LENT and item.expires and item.expires <= now.wall:
-                self.set_aside(item, book.EXPIRED)
+            if item.status == LEASED and item.expires and item.expires <= now.wall:
+                self.reject(item, rules.EXPIRED)
+        return rebooted
 
-    monkeypatch.setattr(Book, "wake", hasty)
+    monkeypatch.setattr(StateMachine, "advance", hasty)
     assert caught()
 
 
@@ -208,21 +212,21 @@ def test_a_dead_letter_without_its_reason_is_caught(monkeypatch: Patch) -> None:
 
 
 def test_a_dead_letter_that_is_lost_is_caught(monkeypatch: Patch) -> None:
-    real = MemoryQueue._bury
+    real = MemoryQueue._store_dead_letters
 
     def careless(self: MemoryQueue, now: Now) -> None:
-        for place in list(self.book.leaving)[1:]:
-            self._forget([self.book.items[place]], "dead")
+        for position in list(self.machine.dying)[1:]:
+            self._forget([self.machine.items[position]], "dead")
         real(self, now)
 
-    monkeypatch.setattr(MemoryQueue, "_bury", careless)
+    monkeypatch.setattr(MemoryQueue, "_store_dead_letters", careless)
     assert caught()
 
 
 @pytest.mark.long
 def test_a_delivery_that_nobody_began_with_and_that_counts_is_caught(monkeypatch: Patch) -> None:
-    real = commands._back
-    monkeypatch.setattr(commands, "_back", lambda book, item, due, reason, tried: real(book, item, due, reason, True))
+    real = transitions._give_back
+    monkeypatch.setattr(transitions, "_give_back", lambda machine, item, due, reason, tried: real(machine, item, due, reason, True))
     assert caught()
 
 
@@ -231,25 +235,25 @@ def test_a_delivery_that_nobody_began_with_and_that_counts_is_caught(monkeypatch
 
 @pytest.mark.long
 def test_a_lent_message_that_makes_room_is_caught(monkeypatch: Patch) -> None:
-    monkeypatch.setattr(Book, "oldest", lambda self: iter(list(self.items.values())))
+    monkeypatch.setattr(StateMachine, "oldest", lambda self: iter(list(self.items.values())))
     assert caught()
 
 
 @pytest.mark.long
 def test_a_purge_of_what_is_lent_is_caught(monkeypatch: Patch) -> None:
-    real = Book.in_line
+    real = StateMachine.waiting
 
-    def all_there(self: Book) -> Iterator[Item]:
-        return iter([*real(self), *(item for item in self.items.values() if item.where == LENT)])
+    def all_there(self: StateMachine) -> Iterator[Item]:
+        return iter([*real(self), *(item for item in self.items.values() if item.status == LEASED)])
 
-    monkeypatch.setattr(Book, "in_line", all_there)
+    monkeypatch.setattr(StateMachine, "waiting", all_there)
     assert caught()
 
 
 @pytest.mark.long
 def test_half_a_send_into_a_full_queue_is_caught(monkeypatch: Patch) -> None:
     def half(self: MemoryQueue, messages: Sequence[Message], waited: float) -> None:
-        self.put([m for m in messages if self.takes(m)][:1], self.wake())
+        self.put([m for m in messages if self.takes(m)][:1], self.advance())
         raise memory.full(self.limited, waited)
 
     monkeypatch.setattr(MemoryQueue, "refuse", half)
@@ -258,7 +262,7 @@ def test_half_a_send_into_a_full_queue_is_caught(monkeypatch: Patch) -> None:
 
 @pytest.mark.long
 def test_what_is_dropped_at_the_door_and_not_told_is_caught(monkeypatch: Patch) -> None:
-    monkeypatch.setattr(commands, "turn_away", lambda book, count: [])
+    monkeypatch.setattr(transitions, "count_dropped", lambda machine, count: [])
     assert caught()
 
 

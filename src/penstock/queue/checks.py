@@ -5,6 +5,7 @@ import os
 import secrets
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
+from functools import lru_cache
 from typing import Any, get_args
 
 from penstock.core.names import check_name
@@ -82,7 +83,9 @@ def _check_headers(headers: Mapping[str, bytes]) -> None:
             raise BadInput(f"{str(name)[:60]!a} cannot be a header", hint="headers have a name, and bytes for a value")
 
 
+@lru_cache(1_000, typed=True)
 def check_consumer(consumer: Consumer, most: int) -> None:
+    """Checked once, however often a consumer asks."""
     if not _is_count(consumer.prefetch) or not _is_count(most):
         raise BadInput("a consumer asks for one message or more", hint="prefetch and most are at least 1")
     if not _is_text(consumer.name) or not 0 < len(consumer.name) <= _MOST_ID or not consumer.name.isprintable():

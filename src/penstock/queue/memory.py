@@ -1,4 +1,4 @@
-"""Queues in the memory of this process: the fastest, and gone with it."""
+"""Queues in the memory of this process: the fastest, and gone when it ends."""
 
 import threading
 import time
@@ -13,18 +13,19 @@ from penstock.log.groups.leases import LeaseClock, MachineClock
 from penstock.queue.checks import Ids, check_consumer, check_messages, check_spec
 from penstock.queue.dead_letters import as_dead_letter, no_queue
 from penstock.queue.errors import full, too_large, unroutable
-from penstock.queue.on_log import commands
 from penstock.queue.port import Consumer, Delivery, Limit, Message, QueueSpec, QueueState, Settlement
-from penstock.queue.state.clock import SteadyClock
+from penstock.queue.state import transitions
+from penstock.queue.state.clock import Now, SteadyClock
+from penstock.queue.state.item import AT_ONCE, FOREVER, Item
 from penstock.queue.state.limits import fits, too_many, too_old
-from penstock.queue.state.machine import AT_ONCE, FOREVER, Book, Item, Now
+from penstock.queue.state.machine import StateMachine
 from penstock.queue.state.routing import takes
 from penstock.queue.state.stats import state_of
 
 NOTE = "in the memory of one process: gone when it ends"
 MOST = (1_000_000, 256 << 20)  # messages and bytes of a queue that has no limit of its own: memory is no buffer without an end
 _HEADERS = itemgetter(Message._fields.index("headers"))
-_LOOK = 0.05  # seconds between two looks for room: what expires makes some, too, and nobody tells
+_POLL = 0.05  # seconds between two looks for room: messages that expire make some, too, and wake nobody
 
 
 class MemoryQueue:
@@ -33,8 +34,8 @@ class MemoryQueue:
     def __init__(self, queues: "MemoryQueues", spec: QueueSpec) -> None:
         self._queues, self._spec = queues, spec
         self.limited = spec if spec.limit.policy != "buffer" else replace(spec, limit=Limit("push-back", *MOST))
-        self.book = Book(spec.ordered, spec.tries)
-        self.place = 0
+        self.machine = StateMachine(spec.ordered, spec.tries)
+        self.position = 0
         self.deleted = False
 
     @property
@@ -47,7 +48,7 @@ class MemoryQueue:
     def receive(self, consumer: Consumer, most: int = 1, auto: bool = False) -> Sequence[Delivery]:
         check_consumer(consumer, most)
         with self._queues.guard:
-            items, _ = commands.lend(self.book, self._spec, consumer, most, self.wake())
+            items, _ = transitions.lease(self.machine, self._spec, consumer, most, self.advance())
             deliveries = self._deliveries(items)
             if auto:
                 self._forget(items, "acked")
@@ -55,31 +56,31 @@ class MemoryQueue:
 
     def settle(self, settlements: Sequence[Settlement]) -> Sequence[str]:
         with self._queues.guard:
-            now = self.wake()
-            lost, events = commands.settle(self.book, self._spec, settlements, now)
-            self._bury(now)
+            now = self.advance()
+            lost, events = transitions.settle(self.machine, self._spec, settlements, now)
+            self._store_dead_letters(now)
             if events:
                 self._queues.guard.notify_all()
             return lost
 
     def peek(self, most: int = 10) -> Sequence[Delivery]:
         with self._queues.guard:
-            self.wake()
-            return self._deliveries(list(self.book.in_line())[: max(most, 0)], lent=False)
+            self.advance()
+            return self._deliveries(list(self.machine.waiting())[: max(most, 0)], leased=False)
 
     def state(self) -> QueueState:
         with self._queues.guard:
-            return state_of(self.book, self._spec, self.wake(), (NOTE,))
+            return state_of(self.machine, self._spec, self.advance(), (NOTE,))
 
     # called under the guard
 
-    def wake(self) -> Now:
-        """What time has done is done; then it is now."""
+    def advance(self) -> Now:
+        """Does what time has brought; the moment."""
         if self.deleted:
             raise no_queue(self._spec.name, self._queues.names())
         now = self._queues.now()
-        commands.waken(self.book, now)
-        self._bury(now)
+        self.machine.advance(now)
+        self._store_dead_letters(now)
         return now
 
     def takes(self, message: Message) -> bool:
@@ -87,65 +88,65 @@ class MemoryQueue:
 
     def put(self, messages: Sequence[Message], now: Now) -> None:
         wall, items = now.wall, list[Item]()
-        for place, message in enumerate(messages, self.place + 1):
+        for position, message in enumerate(messages, self.position + 1):
             body, _, key, _, priority, delay, ttl, _ = message
             due = wall + micros(delay) if delay else AT_ONCE
-            item = Item(place, len(body), wall, priority, due, FOREVER if ttl is None else wall + micros(ttl), key)
-            item.kept = message
+            item = Item(position, len(body), wall, priority, due, FOREVER if ttl is None else wall + micros(ttl), key)
+            item.payload = message
             items.append(item)
-        self.place += len(items)
-        self.book.admit(items)
-        if self._spec.limit.policy == "drop-oldest" and not fits(self._spec.limit, (), self.book):
-            self.wake()
-            self._forget(too_old(self._spec.limit, self.book), "dropped")
+        self.position += len(items)
+        self.machine.admit(items)
+        if self._spec.limit.policy == "drop-oldest" and not fits(self._spec.limit, (), self.machine):
+            self.advance()
+            self._forget(too_old(self._spec.limit, self.machine), "dropped")
 
     def has_room(self, messages: Sequence[Message]) -> bool:
-        if self.limited.limit.policy != "push-back" or fits(self.limited.limit, messages, self.book):
+        if self.limited.limit.policy != "push-back" or fits(self.limited.limit, messages, self.machine):
             return True
         if not fits(self.limited.limit, messages):
             raise too_large(self.limited)
-        self.wake()
-        return fits(self.limited.limit, messages, self.book)
+        self.advance()
+        return fits(self.limited.limit, messages, self.machine)
 
     def refuse(self, messages: Sequence[Message], waited: float) -> None:
-        self.book.counts["refused"] += len(messages)
+        self.machine.counts["refused"] += len(messages)
         raise full(self.limited, waited)
 
-    def turn_away(self, messages: Sequence[Message]) -> Collection[int]:
+    def drop_newest(self, messages: Sequence[Message]) -> Collection[int]:
         """Of messages that are sent, the positions of those that this queue drops: the newest."""
-        self.wake()
-        away = too_many(self._spec, messages, self.book)
-        commands.turn_away(self.book, len(away))
-        return away
+        self.advance()
+        dropped = too_many(self._spec, messages, self.machine)
+        transitions.count_dropped(self.machine, len(dropped))
+        return dropped
 
     def purge(self) -> int:
-        self.wake()
-        there = list(self.book.in_line())
-        self._forget(there, "purged")
-        return len(there)
+        self.advance()
+        waiting = list(self.machine.waiting())
+        self._forget(waiting, "purged")
+        return len(waiting)
 
-    def _bury(self, now: Now) -> None:
-        while self.book.leaving:
-            place, reason = next(iter(self.book.leaving.items()))
-            item = self.book.items[place]
-            letter = as_dead_letter(item.kept, self._spec.name, self._origin(item), item.count, reason, now.wall)
+    def _store_dead_letters(self, now: Now) -> None:
+        while self.machine.dying:
+            position, reason = next(iter(self.machine.dying.items()))
+            item = self.machine.items[position]
+            letter = as_dead_letter(item.payload, self._spec.name, self._origin(item), item.attempts, reason, now.wall)
             self._forget([item], "dead")
-            self._queues.dead(self._spec).put([letter], now)
+            self._queues.dead_letters(self._spec).put([letter], now)
 
     def _forget(self, items: Sequence[Item], how: str) -> None:
-        commands.finish(self.book, items, how)
+        transitions.finish(self.machine, items, how)
         if items:
             self._queues.guard.notify_all()
 
-    def _deliveries(self, items: Sequence[Item], lent: bool = True) -> list[Delivery]:
+    def _deliveries(self, items: Sequence[Item], leased: bool = True) -> list[Delivery]:
         make, origin = tuple.__new__, f"{self._spec.name}/"  # Delivery(…) is half as fast
         return [
-            make(Delivery, (i.kept, f"{i.place}-{i.token}" if lent else "", i.count, i.sent, f"{origin}{i.place}", not i.begun))
-            for i in items
+            make(Delivery, (i.payload, receipt, i.attempts, i.sent, f"{origin}{i.position}", not i.begun))
+            for i, receipt in ((i, f"{i.position}-{i.token}" if leased else "") for i in items)
         ]
 
     def _origin(self, item: Item) -> str:
-        return f"{self._spec.name}/{item.place}"
+        return f"{self._spec.name}/{item.position}"
 
 
 class MemoryQueues:
@@ -164,7 +165,7 @@ class MemoryQueues:
             if spec.name in self._queues:
                 raise AlreadyThere(f"there is a queue {spec.name} already")
             made = self._add(spec)
-            self.dead(spec)
+            self.dead_letters(spec)
             return made
 
     def queue(self, name: str) -> MemoryQueue:
@@ -198,15 +199,15 @@ class MemoryQueues:
                 left = deadline - time.monotonic()
                 if not left > 0:
                     short.refuse(messages, wait)
-                self.guard.wait(min(left, _LOOK))
+                self.guard.wait(min(left, _POLL))
                 parts = self._parts(queue, messages)
-            away = self._turned_away(queue.spec.origin, messages)
-            if away:
-                parts = self._parts(queue, [m for i, m in enumerate(messages) if i not in away])
+            dropped = self._dropped(queue.spec.origin, messages)
+            if dropped:
+                parts = self._parts(queue, [m for i, m in enumerate(messages) if i not in dropped])
             now = self.now()
             for taker, part in parts:
                 taker.put(part, now)
-        return [None if i in away else m.id for i, m in enumerate(messages)] if away else [m[1] for m in messages]
+        return [None if i in dropped else m.id for i, m in enumerate(messages)] if dropped else [m[1] for m in messages]
 
     def _parts(self, queue: MemoryQueue, messages: Sequence[Message]) -> list[tuple[MemoryQueue, Sequence[Message]]]:
         """What each queue of the source gets; Unroutable if there is a message that none takes."""
@@ -220,16 +221,16 @@ class MemoryQueues:
                 raise unroutable(message, queue.spec.origin)
         return [(q, [m for m in messages if q.takes(m)]) for q in queues]
 
-    def _turned_away(self, source: str, messages: Sequence[Message]) -> Collection[int]:
+    def _dropped(self, source: str, messages: Sequence[Message]) -> Collection[int]:
         """Positions of messages that the source does not keep, since its own queue drops them."""
         own = self._queues.get(source)
-        return own.turn_away(messages) if own and own.spec.limit.policy == "drop-newest" and own.spec.origin == source else ()
+        return own.drop_newest(messages) if own and own.spec.limit.policy == "drop-newest" and own.spec.origin == source else ()
 
     def now(self) -> Now:
         boot, at = self._leases.beat()
         return Now(boot, at, self._clock.now())
 
-    def dead(self, spec: QueueSpec) -> MemoryQueue:
+    def dead_letters(self, spec: QueueSpec) -> MemoryQueue:
         found = self._queues.get(spec.dead_letters)
         return found or self._add(QueueSpec(spec.dead_letters, limit=Limit("drop-oldest", *MOST)))
 

@@ -1,4 +1,4 @@
-"""A message, as whoever got it sees it."""
+"""A message as a consumer sees it, and as it settles it."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
@@ -13,16 +13,16 @@ from penstock.queue.client.reasons import reason_of
 from penstock.queue.dead_letters import DeadLetter, dead_letter
 from penstock.queue.errors import lease_lost, settled_before
 from penstock.queue.options import NOW, Time
-from penstock.queue.port import Delivery, Fate, Message, Settlement
+from penstock.queue.port import Delivery, Fate, Message, QueuePort, Settlement
 from penstock.queue.state.routing import FOR
 
 
 class Reject(Exception):
-    """Raised by whoever handles a message that no further try will help: it goes to the dead letters at once, with this text."""
+    """Raised by a handler for a message that no further try will help: it goes to the dead letters at once, with this text."""
 
 
-class Letter:
-    """What a message says, and how it came."""
+class StoredMessage:
+    """What a message says, and how it was delivered."""
 
     def __init__(self, delivery: Delivery) -> None:
         self.delivery = delivery
@@ -41,17 +41,17 @@ class Letter:
         try:
             return self.body.decode()
         except UnicodeDecodeError as wrong:
-            raise BadInput(f"message {self.id} is no text: {wrong}", hint="use message.body") from None
+            raise BadInput(f"message {self.id} is not text: {wrong}", hint="use message.body") from None
 
     def json(self) -> Any:
         try:
             return orjson.loads(self.body)
         except orjson.JSONDecodeError as wrong:
-            raise BadInput(f"message {self.id} is no JSON: {wrong}", hint="use message.body") from None
+            raise BadInput(f"message {self.id} is not JSON: {wrong}", hint="use message.body") from None
 
     @property
     def id(self) -> str:
-        """Goes with the message everywhere: tells doubles apart."""
+        """Goes with the message everywhere; duplicates have the same one."""
         return self.delivery.message.id
 
     @property
@@ -73,7 +73,7 @@ class Letter:
 
     @property
     def attempt(self) -> int:
-        """1: nobody had it before."""
+        """1: it was never delivered before."""
         return self.delivery.attempt
 
     @property
@@ -95,8 +95,8 @@ class Letter:
         return f"<message {self.id}, try {self.attempt}, {len(self.body)} bytes>"
 
 
-class Lent(Letter):
-    """A message that is lent, to be settled once."""
+class LeasedMessage(StoredMessage):
+    """A message that is leased, to be settled once."""
 
     fate: str | None = None  # what became of it: a Fate, "auto", or "lost" with its lease
 
@@ -106,7 +106,7 @@ class Lent(Letter):
         return Settlement(self.delivery.receipt, fate, None if delay is None else duration(delay, "delay"), reason, tried)
 
     def ending(self, error: BaseException | None) -> Settlement | None:
-        """What becomes of it at the end of a `with`; None if that was said inside."""
+        """What becomes of it at the end of a `with`; None if it was settled inside."""
         if self.fate is not None:
             return None
         if error is None:
@@ -116,37 +116,36 @@ class Lent(Letter):
         return self.settlement("nack", reason=reason_of(error))
 
 
-def note(queue: str, pairs: Sequence[tuple[Lent, Settlement]], lost: Collection[str]) -> None:
-    """Writes down what became of messages; LeaseLost if some were lost."""
-    for lent, settlement in pairs:
+def note_outcomes(port: QueuePort, pairs: Sequence[tuple[LeasedMessage, Settlement]], lost: Collection[str]) -> None:
+    """Notes at each message what became of it; LeaseLost if the leases of some had run out."""
+    for message, settlement in pairs:
         if settlement.receipt in lost or settlement.fate != "extend":
-            lent.fate = "lost" if settlement.receipt in lost else settlement.fate
+            message.fate = "lost" if settlement.receipt in lost else settlement.fate
     if lost:
-        raise lease_lost(queue, [lent.id for lent, s in pairs if s.receipt in lost], len(pairs))
+        raise lease_lost(port.spec.name, [message.id for message, s in pairs if s.receipt in lost], len(pairs))
 
 
-Settle = Callable[[Sequence[tuple[Lent, Settlement]]], None]  # does it, and writes the fates down; LeaseLost
+Settle = Callable[[Sequence[tuple[LeasedMessage, Settlement]]], None]  # settles messages and notes their fates; LeaseLost
 
 
-class Received(Lent):
-    """A message in your hands: `ack` it, give it back with `nack`, or `reject` it. `with message:` acks at the end, and gives it
-    back (rejects it, for a Reject) when an exception leaves, which passes on."""
+class Received(LeasedMessage):
+    """A message that is leased to you: `ack` it, give it back with `nack`, or `reject` it. `with message:` acks it at the end;
+    when an exception leaves, it is given back (rejected, for a Reject), and the exception passes on."""
 
     def __init__(self, delivery: Delivery, settle: Settle) -> None:
-        super().__init__(delivery)
-        self._settle = settle
+        self.delivery, self._settle = delivery, settle
 
     def ack(self) -> None:
-        """It is done. LeaseLost if its lease had run out: somebody else has it, or will."""
+        """It is done. LeaseLost if its lease had run out: it is delivered again."""
         self._settle([(self, self.settlement("ack"))])
 
     def nack(self, delay: Time | None = None, reason: str = "") -> None:
-        """Gives it back: it is lent again after `delay` (by default what the queue's settings say), or goes to the dead letters
-        if this was its last try."""
+        """Gives it back: it is delivered again after `delay` (by default what the queue's settings say), or goes to the dead
+        letters if this was its last try."""
         self._settle([(self, self.settlement("nack", delay, reason))])
 
     def release(self) -> None:
-        """Gives it back as it came: this was no try."""
+        """Gives it back, without counting as a try."""
         self._settle([(self, self.settlement("nack", NOW, tried=False))])
 
     def reject(self, reason: str = "") -> None:

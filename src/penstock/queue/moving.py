@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from penstock.errors import BadInput
-from penstock.queue.client.lease_keeper import Keeper
+from penstock.queue.client.lease_keeper import LeaseKeeper
 from penstock.queue.dead_letters import alive_again
-from penstock.queue.message import Letter
+from penstock.queue.message import StoredMessage
 from penstock.queue.options import NOW, Body, as_bytes
 from penstock.queue.port import Consumer, Delivery, Message, QueuePort, Settlement
 from penstock.queue.state.routing import FOR
@@ -17,15 +17,15 @@ BATCH = 100
 LOOKED = 10_000  # messages that a preview looks at, at most
 SHOWN = 20
 
-Edit = Callable[[Letter], Body | Message | None]
-Where = Callable[[Letter], bool]
+Edit = Callable[[StoredMessage], Body | Message | None]
+Where = Callable[[StoredMessage], bool]
 
 
 @dataclass(frozen=True)
 class Change:
     """A message that is moved: as it stands, where to, and as it is sent there."""
 
-    letter: Letter
+    before: StoredMessage
     to: str
     after: Message
 
@@ -40,18 +40,18 @@ class Plan:
     most: int | None = None
     revive: bool = True  # what is said of their end is taken off
 
-    def change(self, letter: Letter) -> Change | None:
+    def change(self, stored: StoredMessage) -> Change | None:
         """None: it stays."""
-        if self.where is not None and not self.where(letter):
+        if self.where is not None and not self.where(stored):
             return None
-        edited = letter.message if self.edit is None else self.edit(letter)
+        edited = stored.message if self.edit is None else self.edit(stored)
         if edited is None:
             return None
-        message = edited if isinstance(edited, Message) else letter.message._replace(body=as_bytes(edited))
-        to = self.to or _where_it_died(letter)
+        message = edited if isinstance(edited, Message) else stored.message._replace(body=as_bytes(edited))
+        to = self.to or _where_it_died(stored)
         message = alive_again(message) if self.revive else message
         headers = {**message.headers, FOR: to.encode()}  # others that take from the same source had theirs
-        return Change(letter, to, message._replace(id=message.id or letter.id, headers=headers, delay=NOW, ttl=None))
+        return Change(stored, to, message._replace(id=message.id or stored.id, headers=headers, delay=NOW, ttl=None))
 
 
 @dataclass
@@ -71,7 +71,7 @@ class Moved:
 def preview(source: QueuePort, plan: Plan) -> Moved:
     """What would be moved of the first messages, however many there are."""
     seen, found = source.peek(LOOKED), Moved()
-    changes = [change for delivery in seen if (change := plan.change(Letter(delivery)))][: plan.most]
+    changes = [change for delivery in seen if (change := plan.change(StoredMessage(delivery)))][: plan.most]
     found.add(changes, len(seen) - len(changes))
     return found
 
@@ -80,7 +80,7 @@ def carry_out(source: QueuePort, target: Callable[[str], QueuePort], plan: Plan,
     """Moves what was there at the beginning; what comes meanwhile is left, even if it is the same again."""
     total, done, looked = source.state().ready, Moved(), 0
     consumer = Consumer(f"moving:{os.getpid()}:{secrets.token_hex(3)}", prefetch=max(1, total))
-    with Keeper(source, None) as keeper:
+    with LeaseKeeper(source, None) as keeper:
         try:
             while looked < total and (plan.most is None or done.moved < plan.most) and keeper.error is None:
                 lent = source.receive(consumer, _next(plan, done, total - looked))
@@ -100,10 +100,10 @@ def _next(plan: Plan, done: Moved, there: int) -> int:
 
 
 def _move(
-    lent: Sequence[Delivery], target: Callable[[str], QueuePort], plan: Plan, done: Moved, keeper: Keeper, wait: float
+    lent: Sequence[Delivery], target: Callable[[str], QueuePort], plan: Plan, done: Moved, keeper: LeaseKeeper, wait: float
 ) -> None:
     room = None if plan.most is None else plan.most - done.moved
-    changes = [change for delivery in lent if (change := plan.change(Letter(delivery)))][:room]
+    changes = [change for delivery in lent if (change := plan.change(StoredMessage(delivery)))][:room]
     by_target: dict[str, list[Change]] = {}
     for change in changes:
         by_target.setdefault(change.to, []).append(change)
@@ -111,14 +111,14 @@ def _move(
     for to, group in by_target.items():
         ids = target(to).send([change.after for change in group], wait)
         sent = [change for change, id in zip(group, ids, strict=True) if id is not None]
-        keeper.settle([Settlement(change.letter.delivery.receipt, "ack") for change in sent])
+        keeper.settle([Settlement(change.before.delivery.receipt, "ack") for change in sent])
         done.add(sent, len(group) - len(sent))
 
 
-def _where_it_died(letter: Letter) -> str:
-    if letter.dead is None:
+def _where_it_died(stored: StoredMessage) -> str:
+    if stored.dead is None:
         raise BadInput(
-            f"message {letter.id} is no dead letter: it does not say which queue it belongs to",
+            f"message {stored.id} is no dead letter: it does not say which queue it belongs to",
             hint="say where it goes: to=, or --to",
         )
-    return letter.dead.queue
+    return stored.dead.queue

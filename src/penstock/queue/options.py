@@ -15,7 +15,7 @@ Time = str | timedelta
 NOW = timedelta(0)
 
 
-class QueueWishes(TypedDict, total=False):
+class QueueOptions(TypedDict, total=False):
     """The settings of a queue; what is left out is as QueueSpec has it."""
 
     source: str | None  # the topic or exchange whose messages it takes
@@ -29,7 +29,7 @@ class QueueWishes(TypedDict, total=False):
     start: Literal["earliest", "latest"]
 
 
-class MessageWishes(TypedDict, total=False):
+class MessageOptions(TypedDict, total=False):
     """What goes with a body."""
 
     id: str
@@ -41,7 +41,7 @@ class MessageWishes(TypedDict, total=False):
     route: str
 
 
-class WorkWishes(TypedDict, total=False):
+class WorkOptions(TypedDict, total=False):
     """How a worker works."""
 
     until_empty: bool
@@ -51,8 +51,8 @@ class WorkWishes(TypedDict, total=False):
     name: str | None
 
 
-def spec_of(name: str, wishes: QueueWishes) -> QueueSpec:
-    given: dict[str, Any] = dict(wishes)
+def spec_of(name: str, options: QueueOptions) -> QueueSpec:
+    given: dict[str, Any] = dict(options)
     for word in given.keys() & {"lease", "retry"}:
         given[word] = duration(given[word], word)
     if "bindings" in given:
@@ -60,17 +60,17 @@ def spec_of(name: str, wishes: QueueWishes) -> QueueSpec:
     try:
         return QueueSpec(name, **given)
     except TypeError:
-        unknown = sorted(given.keys() - QueueWishes.__annotations__.keys())
-        hint = f"there are {', '.join(QueueWishes.__annotations__)}"
+        unknown = sorted(given.keys() - QueueOptions.__annotations__.keys())
+        hint = f"there are {', '.join(QueueOptions.__annotations__)}"
         raise BadInput(f"a queue has no setting {', '.join(unknown)}", hint=hint) from None
 
 
-def message_of(body: Body | Message, wishes: MessageWishes) -> Message:
+def message_of(body: Body | Message, options: MessageOptions) -> Message:
     if isinstance(body, Message):
         return body
-    if not wishes:
+    if not options:
         return Message(as_bytes(body))
-    given: dict[str, Any] = dict(wishes)
+    given: dict[str, Any] = dict(options)
     for word in given.keys() & {"delay", "ttl"}:
         given[word] = None if given[word] is None else duration(given[word], word)
     given["delay"] = given.get("delay") or NOW
@@ -90,7 +90,3 @@ def as_bytes(body: Body) -> bytes:
         return orjson.dumps(dict(body))
     except TypeError as wrong:
         raise BadInput(f"a message cannot be written as JSON: {wrong}") from None
-
-
-def seconds(value: Time, what: str) -> float:
-    return duration(value, what).total_seconds()

@@ -114,7 +114,7 @@ class Consumer:
     name: str
     prefetch: int = 100  # messages that it may hold at once
     lease: timedelta | None = None  # None: what the queue's settings say
-    tells: bool = False  # whether it tells when it begins with a message that is watched
+    confirms: bool = False  # whether it settles watched deliveries with `begin` before it begins with them
 
 
 @dataclass(frozen=True)

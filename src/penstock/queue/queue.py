@@ -8,14 +8,15 @@ from pathlib import Path
 from types import TracebackType
 from typing import Unpack
 
+from penstock.core.time import duration
 from penstock.errors import AlreadyThere, BadInput, NotFound
 from penstock.queue.client.aio import AsyncConsumer, AsyncHandler, in_loop, run
 from penstock.queue.client.consumer import QueueConsumer, consumer_of
 from penstock.queue.client.worker import Handler, Worked, Worker
-from penstock.queue.message import Letter
+from penstock.queue.message import StoredMessage
 from penstock.queue.moving import Edit, Moved, Plan, Where, carry_out, preview
 from penstock.queue.open import Closing, open_queues
-from penstock.queue.options import Body, MessageWishes, QueueWishes, Time, WorkWishes, message_of, seconds, spec_of
+from penstock.queue.options import Body, MessageOptions, QueueOptions, Time, WorkOptions, message_of, spec_of
 from penstock.queue.port import Message, QueuePort, QueueSpec, QueuesPort, QueueState
 from penstock.queue.sending import batches
 
@@ -48,7 +49,7 @@ class Queue:
                 return cls(queues.queue(name), queues)
 
     @classmethod
-    def create(cls, name: str, *, at: str | None = None, home: Path | None = None, **settings: Unpack[QueueWishes]) -> "Queue":
+    def create(cls, name: str, *, at: str | None = None, home: Path | None = None, **settings: Unpack[QueueOptions]) -> "Queue":
         """Makes a queue with these settings: see QueueSpec. AlreadyThere if there is one of that name.
 
         >>> Queue.create("encode", lease="10 minutes", tries=3, ordered=True)  # doctest: +SKIP
@@ -84,9 +85,9 @@ class Queue:
         """How it is now: how many messages are ready, delayed and lent, who holds them, and the counts since the beginning."""
         return self.port.state()
 
-    def peek(self, most: int = 10) -> list[Letter]:
+    def peek(self, most: int = 10) -> list[StoredMessage]:
         """The first messages that nobody holds; they stay where they are."""
-        return [Letter(delivery) for delivery in self.port.peek(most)]
+        return [StoredMessage(delivery) for delivery in self.port.peek(most)]
 
     def purge(self) -> int:
         """Removes all messages that nobody holds; how many there were."""
@@ -94,24 +95,26 @@ class Queue:
 
     # Sending
 
-    def send(self, body: Body | Message, *, wait: Time = WAIT, **said: Unpack[MessageWishes]) -> str | None:
+    def send(self, body: Body | Message, *, wait: Time = WAIT, **options: Unpack[MessageOptions]) -> str | None:
         """Puts a message in: bytes, text, or a dict, which goes as JSON. Its id; None if the queue dropped it. As safe as the
         broker makes it when this returns: on the log, on disk. Full if the queue pushed back for as long as `wait`."""
-        return self.port.send([message_of(body, said)], seconds(wait, "wait"))[0]
+        return self.port.send([message_of(body, options)], duration(wait, "wait").total_seconds())[0]
 
-    def send_many(self, bodies: Iterable[Body | Message], *, wait: Time = WAIT, **said: Unpack[MessageWishes]) -> list[str | None]:
+    def send_many(
+        self, bodies: Iterable[Body | Message], *, wait: Time = WAIT, **options: Unpack[MessageOptions]
+    ) -> list[str | None]:
         """Puts messages in, in their order, in batches; each batch is in as a whole or not at all. What is said goes for all that
         are not Messages of their own. Full or Unroutable leave the batches before that one in the queue."""
-        if said.get("id"):
+        if options.get("id"):
             raise BadInput("many messages cannot have one id", hint="send Message(body, id=…) for each")
         ids: list[str | None] = []
-        for batch in batches(message_of(body, said) for body in bodies):
-            ids += self.port.send(batch, seconds(wait, "wait"))
+        for batch in batches(message_of(body, options) for body in bodies):
+            ids += self.port.send(batch, duration(wait, "wait").total_seconds())
         return ids
 
-    async def send_async(self, body: Body | Message, *, wait: Time = WAIT, **said: Unpack[MessageWishes]) -> str | None:
+    async def send_async(self, body: Body | Message, *, wait: Time = WAIT, **options: Unpack[MessageOptions]) -> str | None:
         """`send`, in a thread. If it is cancelled meanwhile, the message may be in the queue or not."""
-        return await asyncio.to_thread(partial(self.send, body, wait=wait, **said))
+        return await asyncio.to_thread(partial(self.send, body, wait=wait, **options))
 
     # Taking
 
@@ -126,13 +129,13 @@ class Queue:
         """The same for an `async with`."""
         return AsyncConsumer(self.port, consumer_of(name, prefetch, lease), auto)
 
-    def worker(self, handler: Handler, workers: int = 4, **settings: Unpack[WorkWishes]) -> Worker:
+    def worker(self, handler: Handler, workers: int = 4, **settings: Unpack[WorkOptions]) -> Worker:
         """What `work` runs, with `run()` and `stop()`."""
         if iscoroutinefunction(handler):
             raise BadInput("the handler is a coroutine", hint="use await queue.work_async(handler)")
         return Worker(self.port, handler, workers, settings)
 
-    def work(self, handler: Handler, workers: int = 4, **settings: Unpack[WorkWishes]) -> Worked:
+    def work(self, handler: Handler, workers: int = 4, **settings: Unpack[WorkOptions]) -> Worked:
         """Calls the handler for every message, in so many threads, until stopped by SIGINT or SIGTERM; what was begun is finished.
 
         A message is acked when the handler returns. When it raises, it is given back and rests: `retry` long (by default what the
@@ -141,7 +144,7 @@ class Queue:
         handler runs. until_empty: until nothing is ready, delayed or lent any more."""
         return self.worker(handler, workers, **settings).run()
 
-    async def work_async(self, handler: AsyncHandler, workers: int = 4, **settings: Unpack[WorkWishes]) -> Worked:
+    async def work_async(self, handler: AsyncHandler, workers: int = 4, **settings: Unpack[WorkOptions]) -> Worked:
         """The same for a coroutine, so many at once in this event loop; the queue is touched in threads. When it is cancelled,
         what was begun is finished first."""
         return await run(self.worker(in_loop(handler), workers, **settings))
@@ -186,4 +189,4 @@ class Queue:
         target = self._queues.queue if not isinstance(to, Queue) else lambda name: to.port
         if plan.to is not None:
             target(plan.to)  # NotFound before anything is done
-        return preview(self.port, plan) if dry_run else carry_out(self.port, target, plan, seconds(WAIT, "wait"))
+        return preview(self.port, plan) if dry_run else carry_out(self.port, target, plan, duration(WAIT, "wait").total_seconds())

@@ -310,7 +310,7 @@ def test_a_body_that_is_no_object_cannot_be_edited_and_nothing_moves(call: Call)
     assert "it is no JSON object there" in call("redrive", "emails.dead", "--set", "to=ann").err
     answer = call("redrive", "emails.dead", "--where", "value = 'no JSON'", "--set", "to=ann")
     assert answer.code == 2
-    assert "is no JSON" in answer.err
+    assert "is not JSON" in answer.err
     assert emails.dead_letters.state().ready == 2
 
 

@@ -98,7 +98,7 @@ def queue_is_full(topic: object, count: int) -> bool:
     """Waits until so many appends wait behind the one that is being synced."""
     deadline = threading.Event()
     for _ in range(1000):
-        if len(topic._writers[0]._together._waiting) >= count:  # type: ignore[attr-defined]
+        if topic._writers[0]._appends.waiting >= count:  # type: ignore[attr-defined]
             return True
         deadline.wait(0.005)
     return False

@@ -5,8 +5,8 @@ import pytest
 from penstock.errors import Unroutable
 from penstock.queue.dead_letters import dead_letter
 from penstock.queue.memory import MemoryQueues
-from penstock.queue.on_log.commands import told
 from penstock.queue.port import Binding, Consumer, Message, QueueSpec, QueuesPort, Settlement
+from penstock.queue.state.events import decode
 from penstock.queue.state.routing import FOR
 
 ME = Consumer("me")
@@ -29,11 +29,11 @@ def test_what_was_written_down_of_it_does_the_same_again() -> None:
     for queue in (first, second):
         queue.send([Message(b"x")])
         queue.receive(ME)
-    item = first.book.items[1]
+    item = first.machine.items[1]
     first.settle([Settlement(f"1-{item.token}", "nack", tried=False)])
-    told(second.book, ["untried", 0, [1]])
-    assert [book.items[1].count for book in (first.book, second.book)] == [0, 0]
-    assert [book.ready for book in (first.book, second.book)] == [1, 1]
+    decode(["untried", 0, [1]]).apply(second.machine)
+    assert [machine.items[1].attempts for machine in (first.machine, second.machine)] == [0, 0]
+    assert [machine.ready for machine in (first.machine, second.machine)] == [1, 1]
 
 
 def test_a_message_for_one_queue_goes_to_no_other_whatever_the_bindings_say(queues: QueuesPort) -> None:

@@ -3,13 +3,13 @@
 import pytest
 
 from penstock.errors import Damaged, DiskFull, NotFound, StorageError
-from penstock.queue.on_log.commands import Event
 from penstock.queue.on_log.journal import DELETED, Found, Journal
+from penstock.queue.state.events import Encoded
 from penstock.storage.faulty import Failure, FaultyStorage
 from penstock.storage.memory import MemoryStorage
 from penstock.storage.port import Storage
 
-START: Event = ["all", 0]
+START: Encoded = ["all", 0]
 
 
 def begun(storage: Storage) -> Journal:
@@ -25,7 +25,7 @@ def test_the_first_look_gives_all_and_the_next_what_came_since() -> None:
     storage = MemoryStorage()
     one, other = begun(storage), Journal(storage, "q")
     assert one.catch_up() == Found([START], fresh=True)
-    one.write([["a"], ["b"]]).sync()
+    one.sync(one.write([["a"], ["b"]]))
     assert other.catch_up() == Found([START, ["a"], ["b"]], fresh=True)
     other.write([["c"]])
     assert one.catch_up() == Found([["c"]], fresh=False)
@@ -58,7 +58,7 @@ def test_what_was_synced_and_is_not_whole_is_damage() -> None:
     journal = begun(storage)
     journal.catch_up()
     start = len(content(storage))
-    journal.write([["a"]]).sync()
+    journal.sync(journal.write([["a"]]))
     journal.write([["b"]])
     content(storage)[start + 25] ^= 1
     with pytest.raises(Damaged, match=f"journal-00000001 is damaged at byte {start}"):
@@ -131,8 +131,8 @@ def test_one_sync_serves_all_that_was_written_before_it() -> None:
     first, second = journal.write([["a"]]), journal.write([["b"]])
     syncs = []
     storage.watch = lambda operation, path: syncs.append(operation) if operation == "sync" else None
-    first.sync()
-    second.sync()
+    journal.sync(first)
+    journal.sync(second)
     assert syncs == ["sync"]
 
 
@@ -144,11 +144,11 @@ def test_a_file_that_could_not_be_synced_is_not_synced_again() -> None:
     storage.arm(Failure("sync"))
     for written in (first, second, first):
         with pytest.raises(StorageError):
-            written.sync()
+            journal.sync(written)
     assert journal.must_move
     journal.move(["all", "a and b"])
-    first.sync()  # it is in the new file, and safe
-    second.sync()
+    journal.sync(first)  # it is in the new file, and safe
+    journal.sync(second)
     assert Journal(storage, "q").catch_up().events == [["all", "a and b"]]
 
 

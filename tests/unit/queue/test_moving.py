@@ -7,7 +7,7 @@ import pytest
 from penstock import Limit, Message, Queue
 from penstock.errors import BadInput, Full, NotFound
 from penstock.log.groups.leases import ManualClock
-from penstock.queue.message import Letter
+from penstock.queue.message import StoredMessage
 from penstock.queue.port import Settlement
 from unit.queue.conftest import Make
 
@@ -20,7 +20,7 @@ def kill(queue: Queue, reason: str = "timeout", most: int = 1000) -> None:
 
 
 def ready(queue: Queue) -> list[str]:
-    return [letter.text for letter in queue.peek(1000)]
+    return [message.text for message in queue.peek(1000)]
 
 
 def test_dead_letters_go_back_to_where_they_died_as_they_were(emails: Queue) -> None:
@@ -42,7 +42,7 @@ def test_a_dry_run_shows_what_would_be_done_and_does_nothing(emails: Queue) -> N
     done = emails.dead_letters.redrive(edit=lambda m: m.text.upper(), where=lambda m: m.text != "b", dry_run=True)
     assert (done.moved, done.left) == (1, 1)
     [change] = done.changes
-    assert (change.letter.text, change.to, change.after.body) == ("a", emails.name, b"A")
+    assert (change.before.text, change.to, change.after.body) == ("a", emails.name, b"A")
     assert ready(emails) == []
     assert ready(emails.dead_letters) == ["a", "b"]
 
@@ -51,16 +51,16 @@ def test_only_those_go_that_are_chosen_and_they_may_be_changed(emails: Queue) ->
     emails.send_many({"to": name, "n": n} for n, name in enumerate(["ann@", "bob", "cid@"] * 100))
     kill(emails)
 
-    def repaired(letter: Letter) -> dict[str, Any] | None:
-        said = letter.json()
+    def repaired(message: StoredMessage) -> dict[str, Any] | None:
+        said = message.json()
         return None if said["n"] == 1 else {**said, "to": said["to"] + "@"}
 
     done = emails.dead_letters.redrive(where=lambda m: not m.json()["to"].endswith("@"), edit=repaired)
     assert (done.moved, done.left) == (99, 201)
-    assert {letter.json()["to"] for letter in emails.peek(1000)} == {"bob@"}
+    assert {message.json()["to"] for message in emails.peek(1000)} == {"bob@"}
     left = emails.dead_letters.peek(1000)
     assert len(left) == 201
-    assert {letter.attempt for letter in left} == {0}  # to be looked at was no try
+    assert {message.attempt for message in left} == {0}  # to be looked at was no try
     assert emails.dead_letters.state().lent == 0
 
 
@@ -80,7 +80,7 @@ def test_a_message_that_dies_again_meanwhile_is_not_sent_back_twice(emails: Queu
     emails.send_many(str(n) for n in range(150))
     kill(emails)
 
-    def again(letter: Letter) -> bool:
+    def again(message: StoredMessage) -> bool:
         kill(emails, "again")
         return True
 
@@ -95,9 +95,9 @@ def test_a_message_goes_back_to_the_queue_it_died_in_and_to_no_other_of_its_sour
     assert ready(packing) == ["o-1"]
     assert ready(billing) == ["o-1"]  # the first one only
     kill(packing, "again")
-    [letter] = packing.dead_letters.peek()
-    assert letter.dead
-    assert letter.dead.reason == "again"
+    [message] = packing.dead_letters.peek()
+    assert message.dead
+    assert message.dead.reason == "again"
     assert packing.dead_letters.redrive().moved == 1
     assert ready(packing) == ["o-1"]
 
@@ -120,7 +120,7 @@ def test_messages_are_moved_to_another_queue_with_what_is_said_of_them(make: Mak
     kill(emails)
     assert emails.dead_letters.move(parked).moved == 1
     assert ready(parked) == ["a", "b"]
-    assert [letter.dead and letter.dead.reason for letter in parked.peek()] == [None, "timeout"]
+    assert [message.dead and message.dead.reason for message in parked.peek()] == [None, "timeout"]
     assert emails.state().delayed == 1
     assert parked.redrive("emails", where=lambda m: m.dead is not None).moved == 1
 
@@ -174,4 +174,4 @@ def test_a_crash_between_sending_and_acking_leaves_a_double_of_one_id(make: Make
     emails.port.settle = settle  # type: ignore[method-assign]
     leases.advance(60)
     assert emails.move(parked).moved == 1
-    assert [letter.id for letter in parked.peek()] == ["m-1", "m-1"]
+    assert [message.id for message in parked.peek()] == ["m-1", "m-1"]

@@ -189,7 +189,7 @@ def test_a_queue_is_used_on_both_sides_of_a_fork(queues: LogQueues) -> None:
     queue = queues.create(QueueSpec("emails"))
     queue.send([Message(b"parent")])
     queue.peek()
-    locks = (queue._here.lookout.stored._guard, queue._here.outbox._together._guard)
+    locks = (queue.local.intake.stored._guard, queue.local.publisher.sends._guard)
     for lock in locks:
         lock.acquire()  # as by another thread at the moment of the fork
     pid = os.fork()

@@ -11,7 +11,7 @@ from penstock import Binding, Limit, Message, Queue, Reject
 from penstock.errors import AlreadyThere, BadInput, BadTime, DiskFull, Full, LeaseLost, Unroutable
 from penstock.log.groups.leases import ManualClock
 from penstock.queue.client.prefetch import Prefetch
-from penstock.queue.message import Lent
+from penstock.queue.message import LeasedMessage
 from penstock.queue.port import Consumer
 from unit.queue.conftest import Make
 from waiting import until
@@ -31,9 +31,9 @@ def test_bytes_text_and_dicts_come_out_as_they_went_in(emails: Queue) -> None:
         assert first.body == b"\xff\x00"
         assert second.text == "grüße"
         assert third.json() == {"to": "ann", "n": 1}
-        with pytest.raises(BadInput, match="is no text"):
+        with pytest.raises(BadInput, match="is not text"):
             _ = first.text
-        with pytest.raises(BadInput, match="is no JSON"):
+        with pytest.raises(BadInput, match="is not JSON"):
             second.json()
 
 
@@ -239,47 +239,47 @@ def test_extending_begins_the_lease_of_the_consumer_anew(emails: Queue, leases: 
 def test_what_is_borrowed_ahead_is_renewed_before_it_is_handed_out(emails: Queue, leases: ManualClock) -> None:
     emails.send_many(["a", "b", "c"])
     now = [0.0]
-    hands = Prefetch(emails.port, Consumer("me", lease=timedelta(seconds=10)), False, lambda: now[0])
-    hands.fill(10)
-    assert [lent.text for lent in hands.pick(1, Lent)] == ["a"]
+    prefetch = Prefetch(emails.port, Consumer("me", lease=timedelta(seconds=10)), False, lambda: now[0])
+    prefetch.fill(10)
+    assert [message.text for message in prefetch.pick(1, LeasedMessage)] == ["a"]
     now[0], _ = 6.0, leases.advance(6)
-    assert hands.pick(10, Lent) == []
-    hands.fill(10)
+    assert prefetch.pick(10, LeasedMessage) == []
+    prefetch.fill(10)
     leases.advance(6)
-    [b, c] = hands.pick(10, Lent)
-    hands.settle([(b, b.settlement("ack")), (c, c.settlement("ack"))])
+    [b, c] = prefetch.pick(10, LeasedMessage)
+    prefetch.settle([(b, b.settlement("ack")), (c, c.settlement("ack"))])
     assert emails.state().counts["acked"] == 2
 
 
 def test_what_was_lost_while_it_waited_is_not_handed_out(emails: Queue, leases: ManualClock) -> None:
     emails.send_many(["a", "b"])
     now = [0.0]
-    hands = Prefetch(emails.port, Consumer("me", lease=timedelta(seconds=10)), False, lambda: now[0])
-    hands.fill(10)
+    prefetch = Prefetch(emails.port, Consumer("me", lease=timedelta(seconds=10)), False, lambda: now[0])
+    prefetch.fill(10)
     leases.advance(10)
     with emails.consumer() as other:
         assert [message.text for message in other.receive(1)] == ["a"]
         now[0] = 10.0
-        hands.fill(10)
-        assert hands.pick(10, Lent) == []  # b is not lent to anybody else, and yet not ours any more
-        hands.fill(10)
-        assert [lent.text for lent in hands.pick(10, Lent)] == ["b"]
+        prefetch.fill(10)
+        assert prefetch.pick(10, LeasedMessage) == []  # b is not lent to anybody else, and yet not ours any more
+        prefetch.fill(10)
+        assert [message.text for message in prefetch.pick(10, LeasedMessage)] == ["b"]
 
 
 def test_what_is_handed_out_changes_under_the_guard_alone_so_that_it_can_be_given_back(emails: Queue) -> None:
     emails.send_many(["a", "b"])
-    hands = Prefetch(emails.port, Consumer("me"), False)
+    prefetch = Prefetch(emails.port, Consumer("me"), False)
 
-    class Guarded(dict[str, Lent]):
+    class Guarded(dict[str, LeasedMessage]):
         def pop(self, *key: Any) -> Any:
-            assert hands._guard.locked()  # else whoever gives back at this moment finds it changing
+            assert prefetch._guard.locked()  # else whoever gives back at this moment finds it changing
             return super().pop(*key)
 
-    hands._out = Guarded()
-    hands.fill(10)
-    a, _ = hands.pick(10, Lent)
-    hands.settle([(a, a.settlement("ack"))])
-    hands.give_back()
+    prefetch._out = Guarded()
+    prefetch.fill(10)
+    a, _ = prefetch.pick(10, LeasedMessage)
+    prefetch.settle([(a, a.settlement("ack"))])
+    prefetch.give_back()
     state = emails.state()
     assert (state.counts["acked"], state.ready + (state.delayed or 0), state.lent) == (1, 1, 0)
 

@@ -6,14 +6,14 @@ from typing import Any
 from penstock.cli.queue.send import Order
 from penstock.cli.topic.care import size_of
 from penstock.errors import BadInput
-from penstock.queue.options import MessageWishes, QueueWishes
+from penstock.queue.options import MessageOptions, QueueOptions
 from penstock.queue.port import Binding, Limit
 
 _SAID = ("id", "key", "route", "priority", "delay", "ttl")
 _FROM = ("id", "key", "route")
 
 
-def wishes(options: Mapping[str, Any]) -> QueueWishes:
+def wishes(options: Mapping[str, Any]) -> QueueOptions:
     """The settings of a queue; what was not given is left out."""
     plain = ("source", "lease", "tries", "retry", "ordered", "dead", "start")
     found: dict[str, Any] = {word: options[word] for word in plain if options[word] is not None}
@@ -24,7 +24,7 @@ def wishes(options: Mapping[str, Any]) -> QueueWishes:
         found["bindings"] = [Binding(route, headers, options["any_header"]) for route in options["routes"] or ("#",)]
     most, size = options["max_messages"], options["max_bytes"]
     found["limit"] = Limit(options["policy"], most, None if size is None else size_of(size, "--max-bytes"))
-    wanted: QueueWishes = found  # type: ignore[assignment]
+    wanted: QueueOptions = found  # type: ignore[assignment]
     return wanted
 
 
@@ -36,7 +36,7 @@ def order(options: Mapping[str, Any]) -> Order:
     fields = {word: options[f"{word}_field"] for word in _FROM if options[f"{word}_field"]}
     if fields and options["form"] == "raw":
         raise BadInput("raw lines have no fields", hint="leave --format raw out, or the --…-field options")
-    given: MessageWishes = said  # type: ignore[assignment]
+    given: MessageOptions = said  # type: ignore[assignment]
     return Order(given, fields, options["form"] == "raw", options["on_error"] == "stop", options["wait"])
 
 

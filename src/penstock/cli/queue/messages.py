@@ -14,7 +14,7 @@ from penstock.cli.topic.where import Condition
 from penstock.core.schema import TIMESTAMP
 from penstock.core.time import text
 from penstock.errors import BadInput
-from penstock.queue.message import Letter
+from penstock.queue.message import StoredMessage
 
 _TABLE = pa.schema(
     [
@@ -33,7 +33,7 @@ _TABLE = pa.schema(
 _ALWAYS = ("id", "attempt", "sent", "body")
 
 
-def print_letters(letters: Sequence[Letter], output: str | None) -> None:
+def print_letters(letters: Sequence[StoredMessage], output: str | None) -> None:
     """Prints messages to standard output: JSON lines hold all of each, a table what people look at first."""
     chosen = kind_of(output)
     if chosen == "jsonl":
@@ -45,7 +45,7 @@ def print_letters(letters: Sequence[Letter], output: str | None) -> None:
     print_table(table.select(_TABLE.names if chosen == "csv" else shown), chosen, keys=["id"])
 
 
-def as_json(letter: Letter) -> dict[str, Any]:
+def as_json(letter: StoredMessage) -> dict[str, Any]:
     """All of a message: a body that is JSON as it is, other text as text."""
     dead = letter.dead
     said = {
@@ -69,13 +69,13 @@ def _value(body: bytes) -> Any:
         return readable(body)
 
 
-def _headers(letter: Letter) -> dict[str, str | None]:
+def _headers(letter: StoredMessage) -> dict[str, str | None]:
     from penstock.queue.dead_letters import HEADER
 
     return {name: readable(value) for name, value in letter.headers.items() if name != HEADER}
 
 
-def _row(letter: Letter) -> dict[str, Any]:
+def _row(letter: StoredMessage) -> dict[str, Any]:
     return {
         "id": letter.id,
         "key": letter.key,
@@ -90,18 +90,18 @@ def _row(letter: Letter) -> dict[str, Any]:
     }
 
 
-def first_reason(letter: Letter) -> str | None:
+def first_reason(letter: StoredMessage) -> str | None:
     """The first line of why it is dead."""
     return letter.dead.reason.splitlines()[0] if letter.dead and letter.dead.reason else None
 
 
-def condition(where: str | None) -> Callable[[Letter], bool] | None:
+def condition(where: str | None) -> Callable[[StoredMessage], bool] | None:
     """Whether a condition in SQL holds: on fields of a JSON body, and id, key, route, attempt, reason, died_in."""
     if where is None:
         return None
     found = Condition(where, [])
 
-    def holds(letter: Letter) -> bool:
+    def holds(letter: StoredMessage) -> bool:
         fields, dead = as_object(letter.body), letter.dead
         said: dict[str, Any] = {"id": letter.id, "key": letter.key, "route": letter.route, "attempt": letter.attempt}
         said |= {"reason": dead and dead.reason, "died_in": dead and dead.queue}
@@ -113,13 +113,13 @@ def condition(where: str | None) -> Callable[[Letter], bool] | None:
     return holds
 
 
-def edit(settings: Sequence[str]) -> Callable[[Letter], dict[str, Any]] | None:
+def edit(settings: Sequence[str]) -> Callable[[StoredMessage], dict[str, Any]] | None:
     """`field=value`, each: sets it in a JSON body. The value is read as JSON where it is any; `a.b` is the field b in a."""
     if not settings:
         return None
     changes = [_change(setting) for setting in settings]
 
-    def edited(letter: Letter) -> dict[str, Any]:
+    def edited(letter: StoredMessage) -> dict[str, Any]:
         body = letter.json()
         for path, value in changes:
             _set(body, path, value, letter.id)

@@ -97,11 +97,11 @@ def print_moved(moved: Moved, name: str, dry_run: bool, output: str | None) -> N
     if dry_run or output:
         rows = [
             {
-                "id": change.letter.id,
+                "id": change.before.id,
                 "to": change.to,
-                "body": readable(change.letter.body),
-                "sent_as": readable(change.after.body) if change.after.body != change.letter.body else None,
-                "reason": first_reason(change.letter),
+                "body": readable(change.before.body),
+                "sent_as": readable(change.after.body) if change.after.body != change.before.body else None,
+                "reason": first_reason(change.before),
             }
             for change in moved.changes
         ]

@@ -11,10 +11,11 @@ import orjson
 
 from penstock.cli.topic.lines import Batch, Batching, lines_of
 from penstock.cli.topic.produce import INTERRUPTED, Interrupt, Rejects, progress
+from penstock.core.time import duration
 from penstock.errors import BadInput, PenstockError
 from penstock.log.intake.codec import why_no_json
 from penstock.queue.checks import check_message
-from penstock.queue.options import MessageWishes, Time, message_of, seconds
+from penstock.queue.options import MessageOptions, Time, message_of
 from penstock.queue.port import Message
 from penstock.queue.queue import Queue
 
@@ -26,7 +27,7 @@ LONGEST = 64 << 20  # bytes of a line
 class Order:
     """What goes with each message, and where from its own JSON it comes."""
 
-    said: MessageWishes
+    said: MessageOptions
     fields: Mapping[str, str] = field(default_factory=dict)  # id, key or route, and the field that says it
     raw: bool = False
     stop_on_error: bool = False
@@ -43,8 +44,8 @@ class Order:
             raise BadInput(why_no_json(body, wrong), hint="--format raw sends any line") from None
         return check_message(message_of(body, {**self.said, **self._from(read)}))
 
-    def _from(self, read: object) -> MessageWishes:
-        found: MessageWishes = {}
+    def _from(self, read: object) -> MessageOptions:
+        found: MessageOptions = {}
         for word, name in self.fields.items():
             value = read.get(name) if isinstance(read, dict) else None
             if value is None:
@@ -68,7 +69,7 @@ def send_words(queue: Queue, words: Sequence[str], order: Order) -> int:
         messages = [order.message(word.encode()) for word in words]
     except BadInput as wrong:
         raise BadInput(f"a message cannot be sent: {wrong.what}", "nothing was sent", hint=wrong.hint) from None
-    ids = queue.port.send(messages, seconds(order.wait, "--wait"))
+    ids = queue.port.send(messages, duration(order.wait, "--wait").total_seconds())
     for id in ids:
         click.echo(id or "")
     _close(queue, Outcome(len([id for id in ids if id]), ids.count(None)))
@@ -96,7 +97,7 @@ def send_lines(queue: Queue, file: BinaryIO | None, order: Order) -> int:
 def _send(queue: Queue, batches: Iterator[Batch], order: Order, outcome: Outcome, advance: Callable[[Batch], None]) -> None:
     for batch in batches:
         messages = list(_messages(batch, order, outcome))
-        ids = queue.port.send(messages, seconds(order.wait, "--wait")) if messages else []
+        ids = queue.port.send(messages, duration(order.wait, "--wait").total_seconds()) if messages else []
         outcome.sent += len([id for id in ids if id is not None])
         outcome.dropped += list(ids).count(None)
         advance(batch)

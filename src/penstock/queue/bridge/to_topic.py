@@ -14,7 +14,7 @@ from penstock.log.intake.attributes import Given
 from penstock.log.intake.rows_in import Intake
 from penstock.log.port import Sender, Topic
 from penstock.queue.bridge.bridge import Moved, Report, Runner
-from penstock.queue.client.prefetch import FIRST, longer
+from penstock.queue.client.prefetch import FIRST_PAUSE, longer
 from penstock.queue.on_log.deduplication import Remembered
 from penstock.queue.on_log.records import HEADER
 from penstock.queue.port import Consumer, Delivery, Message, QueuePort, Settlement
@@ -65,12 +65,12 @@ class QueueToTopic:
 
     def _work(self, follow: bool) -> None:
         self._begin()
-        pause = FIRST
+        pause = FIRST_PAUSE
         while not self._runner.stopped:
             deliveries = self._queue.receive(self._consumer, self._batch)
             if deliveries:
                 self._move(deliveries)
-                pause = FIRST
+                pause = FIRST_PAUSE
             elif not follow and not self._queue.state().ready:
                 return
             else:

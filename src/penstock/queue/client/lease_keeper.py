@@ -1,4 +1,4 @@
-"""Keeps leases from running out while work goes on, and settles what is finished: many at a time, where many finish at once."""
+"""Extends leases while work goes on, and settles what is finished: in one call what finishes at the same time."""
 
 import threading
 import time
@@ -12,7 +12,7 @@ from penstock.queue.port import QueuePort, Settlement
 _GOES_ON = ("extend", "begin")  # what does not end a delivery
 
 
-class Keeper:
+class LeaseKeeper:
     """A thread beside the work, for the time of a `with`; at its end everything that was handed in is settled.
 
     `settled`: what became of messages, by fate; "lost" are those whose lease had run out before they were settled."""
@@ -30,7 +30,7 @@ class Keeper:
         self._wake, self._ended, self._beat = threading.Condition(), False, 0.0
         self._thread = threading.Thread(target=self._run, name=f"penstock-queue-{port.spec.name}", daemon=True)
 
-    def __enter__(self) -> "Keeper":
+    def __enter__(self) -> "LeaseKeeper":
         self._thread.start()
         return self
 
@@ -54,14 +54,14 @@ class Keeper:
             self._held.update(receipts)
 
     def settle(self, settlements: Sequence[Settlement]) -> None:
-        """Prefetch them in: they are settled soon, and at the end of the `with` at the latest."""
+        """They are settled soon, and at the end of the `with` at the latest."""
         with self._wake:
             self._held.difference_update(s.receipt for s in settlements)
             self._handed_in += settlements
             self._wake.notify()
 
     def give_back(self) -> None:
-        """Prefetch in all that is held, as it came: this was no try."""
+        """Gives back all that is held, without counting as a try."""
         with self._wake:
             back, self._held = [Settlement(receipt, "nack", timedelta(0), tried=False) for receipt in self._held], set()
             self._handed_in += back

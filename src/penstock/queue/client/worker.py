@@ -13,11 +13,11 @@ from queue import Empty, SimpleQueue
 from penstock.core.time import duration
 from penstock.errors import BadInput
 from penstock.queue.client.consumer import consumer_of
-from penstock.queue.client.lease_keeper import Keeper
-from penstock.queue.client.prefetch import AT_ONCE, FIRST, longer
+from penstock.queue.client.lease_keeper import LeaseKeeper
+from penstock.queue.client.prefetch import AT_ONCE, FIRST_PAUSE, longer
 from penstock.queue.client.reasons import reason_of
-from penstock.queue.message import Lent, Received, Reject, note
-from penstock.queue.options import WorkWishes
+from penstock.queue.message import LeasedMessage, Received, Reject, note_outcomes
+from penstock.queue.options import WorkOptions
 from penstock.queue.port import Delivery, QueuePort, Settlement
 
 Handler = Callable[[Received], object]
@@ -39,17 +39,17 @@ class Worked:
 class Worker:
     """Works until it is stopped; made by `Queue.worker`. Only `run` and `stop` are for users."""
 
-    def __init__(self, port: QueuePort, handler: Handler, workers: int, wishes: WorkWishes) -> None:
+    def __init__(self, port: QueuePort, handler: Handler, workers: int, options: WorkOptions) -> None:
         if workers < 1:
             raise BadInput(f"{workers} workers cannot work", hint="workers=1 handles one message after the other")
-        prefetch, retry = wishes.get("prefetch"), wishes.get("retry")
+        prefetch, retry = options.get("prefetch"), options.get("retry")
         self._port, self._handler, self._count = port, handler, workers
-        self._consumer = consumer_of(wishes.get("name"), 2 * workers if prefetch is None else prefetch, wishes.get("lease"))
+        self._consumer = consumer_of(options.get("name"), 2 * workers if prefetch is None else prefetch, options.get("lease"))
         self._retry = port.spec.retry or RETRY if retry is None else duration(retry, "retry")
-        self._until_empty = wishes.get("until_empty", False)
+        self._until_empty = options.get("until_empty", False)
         self._jobs: SimpleQueue[Delivery | None] = SimpleQueue()
         self._changed, self._begun, self._stopped, self._asked = threading.Event(), False, False, False
-        self._keeper = Keeper(port, self._consumer.lease, self._changed.set)
+        self._keeper = LeaseKeeper(port, self._consumer.lease, self._changed.set)
         self._broke: list[BaseException] = []
 
     def stop(self) -> None:
@@ -78,14 +78,14 @@ class Worker:
     # In the thread that called run
 
     def _fetch(self) -> None:
-        pause = FIRST
+        pause = FIRST_PAUSE
         while not self._stopped and self._keeper.error is None:
             lent = self._lent()
             if lent:
                 self._keeper.hold(delivery.receipt for delivery in lent)
                 for delivery in lent:
                     self._jobs.put(delivery)
-                pause = FIRST
+                pause = FIRST_PAUSE
             elif self._until_empty and self._keeper.busy == 0 and self._is_empty():
                 return
             else:
@@ -159,9 +159,9 @@ class Worker:
         _LOGGER.warning("%s: message %s failed, try %d of %d: %r", spec.name, message.id, message.attempt, spec.tries, error)
         return message.settlement("nack", min(self._retry * 2 ** min(message.attempt - 1, 30), max(LONGEST, self._retry)), reason)
 
-    def _settle(self, pairs: Sequence[tuple[Lent, Settlement]]) -> None:
+    def _settle(self, pairs: Sequence[tuple[LeasedMessage, Settlement]]) -> None:
         """For a handler that settles its message itself."""
-        note(self._port.spec.name, pairs, self._keeper.settle_now([settlement for _, settlement in pairs]))
+        note_outcomes(self._port, pairs, self._keeper.settle_now([settlement for _, settlement in pairs]))
 
     @contextmanager
     def _signals(self) -> Iterator[None]:

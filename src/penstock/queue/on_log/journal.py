@@ -1,8 +1,7 @@
-"""What was done to a queue, written down: events in a file, and a new file with the sum of them when that has grown long.
+"""The journal of a queue: events in a file, and a new file that begins with a snapshot when that has grown long.
 
-All calls but `Written.sync` happen under the queue's lock. A record says how many bytes before it were synced when it was written;
-so bytes that are not what was written are told apart: behind all that was synced they are the rest of a crash and are cut, before
-it they are damage.
+All calls but `sync` happen under the queue's lock. A record says how many bytes before it were synced when it was written; that
+tells what a crash left from damage: bytes that do not fit behind all that was synced are cut, before it they are an error.
 """
 
 import struct
@@ -14,7 +13,7 @@ import orjson
 from crc32c import crc32c
 
 from penstock.errors import Damaged, NotFound, PenstockError, StorageError
-from penstock.queue.on_log.commands import Event
+from penstock.queue.state.events import Encoded
 from penstock.storage.port import Appender, Storage
 
 MAGIC = b"PNSj"
@@ -23,32 +22,18 @@ MOVED, DELETED = "moved", "deleted"  # the last events of a file: it goes on in 
 
 
 class Found(NamedTuple):
-    """What was written since the last look. fresh: it begins with the sum of all that was before."""
+    """What was written since the last call. fresh: it begins with a snapshot of all that was before."""
 
-    events: list[Event]
+    events: list[Encoded]
     fresh: bool
 
 
-class Written:
-    """Events that are in a file, and safe once that was synced up to them."""
+class Written(NamedTuple):
+    """Where events end that were written: the file, its number, and the byte behind them."""
 
-    def __init__(self, journal: "Journal", file: Appender, number: int, end: int) -> None:
-        self._journal, self._file, self._number, self._end = journal, file, number, end
-
-    def sync(self) -> None:
-        """Returns once they survive a power loss. Not under the lock: others write meanwhile, and one sync serves all of them."""
-        journal = self._journal
-        with journal.syncing:
-            if journal.synced >= (self._number, self._end):
-                return
-            journal.refuse_broken(self._number)  # a second sync would say nothing of what the first one lost
-            end = max(self._end, journal.end(self._number))
-            try:
-                self._file.sync()
-            except BaseException:
-                journal.give_up(self._number)
-                raise
-            journal.synced = max(journal.synced, (self._number, end))
+    file: Appender
+    number: int
+    end: int
 
 
 class Journal:
@@ -57,82 +42,84 @@ class Journal:
     def __init__(self, storage: Storage, directory: str) -> None:
         self._storage, self._directory = storage, directory
         self._file: Appender | None = None
-        self._number = self._at = 0
+        self._number = self.size = 0
         self._broken = 0  # number of a file that could not be written or synced: nothing more goes there
-        self.synced = (0, 0)  # up to where in which file
-        self.syncing = threading.Lock()
-        self.moved = False
+        self._synced = (0, 0)  # up to where in which file
+        self._syncing = threading.Lock()
+        self.moved = False  # the file ends with a note that there is a next one
+        self.must_move = False  # nothing may be written before `move`
 
-    @property
-    def size(self) -> int:
-        return self._at
-
-    @property
-    def must_move(self) -> bool:
-        """Whether nothing may be written before `move`."""
-        return self.moved or self._number == self._broken
-
-    def end(self, number: int) -> int:
-        """Up to where a file is known to be written."""
-        return self._at if number == self._number else 0
-
-    def begin(self, sum_of_all: Event) -> None:
+    def begin(self, snapshot: Encoded) -> None:
         """The first file of a queue; AlreadyThere if there is one."""
-        self._storage.publish(self._path(1), _record([sum_of_all], 0))
+        self._storage.publish(self._path(1), _record([snapshot], 0))
 
     def catch_up(self) -> Found:
         """What this or another process wrote since the last call."""
         if self._file and not self.moved and not self._file.removed:
             size = self._file.size
-            if size == self._at:
+            if size == self.size:
                 return Found([], fresh=False)
-            events, whole = _read(self._file.read(self._at, size - self._at)) if size > self._at else ([], False)
+            events, whole = _read(self._file.read(self.size, size - self.size)) if size > self.size else ([], False)
             if whole:
-                self._at = size
+                self.size = size
                 return Found(self._noted(events), fresh=False)
         return Found(self._noted(self._opened()), fresh=True)
 
-    def write(self, events: list[Event]) -> Written:
+    def write(self, events: list[Encoded]) -> Written:
         """Adds events. After a failure the file is cut back, and never written to again."""
         assert self._file
         assert not self.must_move
-        data = _record(events, self.synced[1] if self.synced[0] == self._number else 0)
+        data = _record(events, self._synced[1] if self._synced[0] == self._number else 0)
         try:
             self._file.write(data)
         except BaseException:
-            self.give_up(self._number)
+            self._give_up(self._number)
             with suppress(PenstockError):
-                self._file.truncate(self._at)
+                self._file.truncate(self.size)
             raise
-        self._at += len(data)
-        return Written(self, self._file, self._number, self._at)
+        self.size += len(data)
+        return Written(self._file, self._number, self.size)
 
-    def give_up(self, number: int) -> None:
-        """A file that failed once is not trusted again: the sum of all goes into a new one."""
+    def sync(self, written: Written) -> None:
+        """Returns once the events survive a power loss. Not under the queue's lock: others write meanwhile, and one sync serves
+        all of them."""
+        file, number, end = written
+        with self._syncing:
+            if self._synced >= (number, end):
+                return
+            if number <= self._broken:  # a second sync would say nothing of what the first one lost
+                raise StorageError(f"{self._path(number)} could not be synced")
+            end = max(end, self.size if number == self._number else 0)
+            try:
+                file.sync()
+            except BaseException:
+                self._give_up(number)
+                raise
+            self._synced = max(self._synced, (number, end))
+
+    def _give_up(self, number: int) -> None:
+        """A file that is not trusted again: a snapshot of all goes into a new one."""
         self._broken = max(self._broken, number)
+        self.must_move = self.must_move or self._number == self._broken
 
-    def refuse_broken(self, number: int) -> None:
-        if number <= self._broken:
-            raise StorageError(f"{self._path(number)} could not be synced")
-
-    def move(self, sum_of_all: Event) -> None:
-        """Goes on in a new file that begins with the sum of all events, and is safe at once."""
+    def move(self, snapshot: Encoded) -> None:
+        """Goes on in a new file that begins with a snapshot, and is safe at once."""
         assert self._file
         if not self.moved:
             with suppress(PenstockError):  # others find the new file by the old one's end, too
                 self._file.write(_record([[MOVED]], 0))
-        old, data = self._path(self._number), _record([sum_of_all], 0)
+        old, data = self._path(self._number), _record([snapshot], 0)
         self._storage.publish(self._path(self._number + 1), data)
         self._number += 1
         self._file = self._storage.append(self._path(self._number))
-        self._at, self.synced, self.moved = len(data), (self._number, len(data)), False
+        self.size, self._synced, self.moved, self.must_move = len(data), (self._number, len(data)), False, False
         self._storage.remove(old, durable=False)
 
     def drop(self) -> None:
         """The next look begins anew."""
         self._file = None
 
-    def _opened(self) -> list[Event]:
+    def _opened(self) -> list[Encoded]:
         self.drop()
         numbers = sorted(int(name.split("-")[1]) for name in self._storage.list(self._directory) if name.startswith("journal-"))
         if not numbers:
@@ -149,7 +136,7 @@ class Journal:
             self._file.truncate(end)
         if not events:
             raise Damaged(f"{self._path(self._number)} is damaged: its first record is not whole", hint="restore it from a copy")
-        self._at = end
+        self.size, self.must_move = end, self._number == self._broken
         return events
 
     def _refuse_damage(self, data: bytes, bad: int) -> None:
@@ -163,11 +150,11 @@ class Journal:
                 )
             at = data.find(MAGIC, at + 1)
 
-    def _noted(self, events: list[Event]) -> list[Event]:
+    def _noted(self, events: list[Encoded]) -> list[Encoded]:
         if events and events[-1][0] == DELETED:
             raise NotFound("the queue was deleted")
         if events and events[-1][0] == MOVED:
-            self.moved = True
+            self.moved = self.must_move = True
             return events[:-1]
         return events
 
@@ -175,7 +162,7 @@ class Journal:
         return f"{self._directory}/journal-{number:08}"
 
 
-def _record(events: list[Event], synced: int) -> bytes:
+def _record(events: list[Encoded], synced: int) -> bytes:
     body = orjson.dumps(events)
     head = _HEAD.pack(MAGIC, 0, len(body), synced)
     return b"".join((MAGIC, crc32c(body, crc32c(head[8:])).to_bytes(4, "little"), head[8:], body))
@@ -192,9 +179,9 @@ def _whole(data: bytes, at: int) -> int:
     return _HEAD.size + int(length)
 
 
-def _read(data: bytes) -> tuple[list[Event], bool]:
+def _read(data: bytes) -> tuple[list[Encoded], bool]:
     """The events of all whole records from the beginning on, and whether there is nothing else."""
-    events, at = list[Event](), 0
+    events, at = list[Encoded](), 0
     while length := _whole(data, at):
         events += orjson.loads(memoryview(data)[at + _HEAD.size : at + length])
         at += length

@@ -1,4 +1,4 @@
-"""One queue on the log: a topic, what was seen of it, and who holds which of its messages."""
+"""One queue on the log: a topic, how far it was read, and the state of its messages."""
 
 import os
 import time
@@ -9,6 +9,7 @@ from functools import partial
 from itertools import islice
 from typing import NamedTuple, Protocol
 
+from penstock.core.time import Clock
 from penstock.errors import NotFound, PenstockError
 from penstock.log.file.log import FileLog
 from penstock.log.groups.port import QUEUE, Groups, Source
@@ -16,156 +17,165 @@ from penstock.log.port import Sender, Topic
 from penstock.queue.checks import Ids, check_consumer, check_messages
 from penstock.queue.dead_letters import as_dead_letter
 from penstock.queue.errors import full, too_large
-from penstock.queue.on_log import commands
-from penstock.queue.on_log.commands import Event
-from penstock.queue.on_log.group_commit import Outbox
-from penstock.queue.on_log.intake import AHEAD, Lookout
-from penstock.queue.on_log.journal import DELETED
-from penstock.queue.on_log.records import prepared
-from penstock.queue.on_log.share import Share, where
+from penstock.queue.on_log.events import AnyEvent, Deleted
+from penstock.queue.on_log.intake import AHEAD, Intake
+from penstock.queue.on_log.position import origin_of, partition_and_offset
+from penstock.queue.on_log.publisher import Publisher
+from penstock.queue.on_log.records import encode_messages
 from penstock.queue.on_log.shared_journal import SharedJournal
+from penstock.queue.on_log.state import LogQueueState
 from penstock.queue.port import Consumer, Delivery, Message, QueueSpec, QueueState, Settlement
+from penstock.queue.state import transitions
+from penstock.queue.state.clock import Now
+from penstock.queue.state.item import Item
 from penstock.queue.state.limits import room_for, too_many
-from penstock.queue.state.machine import Book, Now
 from penstock.queue.state.stats import state_of
 
 DIRECTORY = "queues"
 _ROOM = 0.02  # seconds between two looks for room
-_TOLD = 1.0  # seconds between two notes of how far a queue has come
+_PROGRESS = 1.0  # seconds between two notes of how far a queue has come
 
 
 def directory_of(name: str) -> str:
     return f"{DIRECTORY}/{name}"
 
 
-class Around(Protocol):
-    """What a queue has to know of the others."""
+class Siblings(Protocol):
+    """The queues of the same log, as one of them sees them."""
 
     log: FileLog
+    clock: Clock
     groups: Groups | None
     ids: Ids
     sent: dict[str, float]
 
     def now(self) -> Now: ...
 
-    def dead(self, spec: QueueSpec) -> Topic: ...
+    def dead_letter_topic(self, spec: QueueSpec) -> Topic: ...
 
-    def check_routes(self, spec: QueueSpec, messages: Sequence[Message]) -> None: ...
-
-    def limited(self, source: str) -> "LogQueue | None": ...
+    def route(self, name: str, source: str, messages: Sequence[Message]) -> "LogQueue | None": ...
 
 
-class _Lent(NamedTuple):
-    """A message on its way out."""
+class _Lease(NamedTuple):
+    """A message on its way to a consumer."""
 
-    place: int
+    position: int
     receipt: str
     attempt: int
     sent: int
     watched: bool
 
 
-class _Own(NamedTuple):
-    """What a queue has in one process."""
+class _Local(NamedTuple):
+    """What a queue has in one process: a fork may leave locks behind that are held by threads of the parent."""
 
     pid: int
-    lookout: Lookout
-    outbox: Outbox
+    intake: Intake
+    publisher: Publisher
+    journal: SharedJournal
 
 
 class LogQueue:
     """One queue of a LogQueues."""
 
-    def __init__(self, queues: Around, spec: QueueSpec, id: str) -> None:
-        self._queues, self._spec, self._id = queues, spec, id
+    def __init__(self, queues: Siblings, spec: QueueSpec, id: str) -> None:
+        self._queues, self._spec, self._id, self._source = queues, spec, id, spec.origin
         self._topic = queues.log.topic(spec.origin)
-        self._own = self._owned()
-        self._journal = SharedJournal(queues.log.storage, directory_of(spec.name), queues.now, self._bury)
-        self._told = 0.0
+        self._opened = self._open()
+        self._progress_at = 0.0
 
     @property
     def spec(self) -> QueueSpec:
         return self._spec
 
-    def _owned(self) -> _Own:
-        return _Own(os.getpid(), Lookout(self._topic, self._spec), Outbox(self._topic, lambda: self._queues.now().wall))
+    def _open(self) -> _Local:
+        queues, directory = self._queues, directory_of(self._spec.name)
+        journal = SharedJournal(queues.log.storage, directory, queues.now, self._store_dead_letter)
+        return _Local(os.getpid(), Intake(self._topic, self._spec), Publisher(self._topic, queues.clock), journal)
 
     @property
-    def _here(self) -> _Own:
-        """What belongs to this process: locks may be held by threads that a fork left behind."""
-        if self._own.pid != os.getpid():
-            self._own = self._owned()
-        return self._own
+    def local(self) -> _Local:
+        if self._opened.pid != os.getpid():
+            self._opened = self._open()
+        return self._opened
 
     def send(self, messages: Sequence[Message], wait: float = 0.0) -> Sequence[str | None]:
         check_messages(messages)
         messages = self._queues.ids.named(messages)
-        self._queues.check_routes(self._spec, messages)
-        limited = self._queues.limited(self._spec.origin)
+        limited = self._queues.route(self._spec.name, self._source, messages)
         if limited:
             return limited.send_limited(messages, wait)
         if messages:
-            self._append(messages)
+            self.local.publisher.send(messages)
+            self._queues.sent[self._source] = time.monotonic()
         return [message.id for message in messages]
 
     def receive(self, consumer: Consumer, most: int = 1, auto: bool = False) -> Sequence[Delivery]:
         check_consumer(consumer, most)
+        _, intake, _, journal = self.local
 
-        def act(share: Share, now: Now) -> tuple[list[_Lent], list[Event]]:
-            events = self._here.lookout.glance(share, most, self._queues.sent.get(self._spec.origin, 0.0), now)
-            items, taken = commands.lend(share.book, self._spec, consumer, most, now)
-            lent = [_Lent(item.place, commands.receipt(item), item.count, item.sent, not item.begun) for item in items]
-            return lent, [*events, *taken, *(commands.finish(share.book, items, "acked") if auto else [])]
+        def lease(state: LogQueueState, now: Now) -> tuple[list[_Lease], list[AnyEvent]]:
+            machine = state.machine
+            events = intake.poll(state, most, self._queues.sent.get(self._source, 0.0), now)
+            items, leased = transitions.lease(machine, self._spec, consumer, most, now)
+            events += leased
+            leases = [_Lease(i.position, f"{i.position}-{i.token}", i.attempts, i.sent, not i.begun) for i in items]
+            if auto:
+                events += transitions.finish(machine, items, "acked")
+            return leases, events
 
-        lent = self._journal.run(act, durable=auto)
-        deliveries = self._deliveries(lent)
-        self.tell()
+        deliveries = self._deliveries(journal.run(lease, durable=auto))
+        if time.monotonic() >= self._progress_at:
+            self.note_progress()
         return deliveries
 
     def settle(self, settlements: Sequence[Settlement]) -> Sequence[str]:
+        def settle(state: LogQueueState, now: Now) -> tuple[Sequence[str], Sequence[AnyEvent]]:
+            return transitions.settle(state.machine, self._spec, settlements, now)
+
         durable = any(settlement.fate != "begin" for settlement in settlements)  # a power loss ends all leases anyway
-        act = partial(_settled, spec=self._spec, settlements=settlements)
-        lost = self._journal.run(act, durable) if settlements else []
-        self.tell()
+        lost = self.local.journal.run(settle, durable) if settlements else []
+        if time.monotonic() >= self._progress_at:
+            self.note_progress()
         return lost
 
     def peek(self, most: int = 10) -> Sequence[Delivery]:
-        def act(share: Share, now: Now) -> tuple[list[_Lent], list[Event]]:
-            events = self._here.lookout.look(share, max(most, AHEAD), now)
-            return [
-                _Lent(item.place, "", item.count, item.sent, False) for item in islice(share.book.in_line(), max(most, 0))
-            ], events
+        _, intake, _, journal = self.local
 
-        return self._deliveries(self._journal.run(act, durable=False))
+        def look(state: LogQueueState, now: Now) -> tuple[list[_Lease], list[AnyEvent]]:
+            events = intake.read(state, max(most, AHEAD), now)
+            items = islice(state.machine.waiting(), max(most, 0))
+            return [_Lease(item.position, "", item.attempts, item.sent, False) for item in items], events
+
+        return self._deliveries(journal.run(look, durable=False))
 
     def state(self) -> QueueState:
-        def act(share: Share, now: Now) -> tuple[QueueState, list[Event]]:
-            events = self._here.lookout.look(share, AHEAD, now)
-            unread = self._here.lookout.unread(share)
-            found = state_of(share.book, self._spec, now, self._notes(unread))
+        _, intake, _, journal = self.local
+
+        def look(state: LogQueueState, now: Now) -> tuple[QueueState, list[AnyEvent]]:
+            events = intake.read(state, AHEAD, now)
+            unread = intake.unread(state)
+            found = state_of(state.machine, self._spec, now, self._notes(unread))
             return replace(found, ready=found.ready + unread), events
 
-        return self._journal.run(act, durable=False)
+        return journal.run(look, durable=False)
 
     def purge(self) -> int:
         """Removes what nobody holds; how many messages there were."""
+        _, intake, _, journal = self.local
 
-        def act(share: Share, now: Now) -> tuple[int, list[Event]]:
-            there = list(share.book.in_line())
-            count, events = self._here.lookout.pass_over(share)
-            return len(there) + count, [*commands.finish(share.book, there, "purged"), *events]
+        def purge(state: LogQueueState, now: Now) -> tuple[int, list[AnyEvent]]:
+            waiting = list(state.machine.waiting())
+            count, events = intake.skip_all(state)
+            return len(waiting) + count, [*transitions.finish(state.machine, waiting, "purged"), *events]
 
-        return self._journal.run(act)
+        return journal.run(purge)
 
     def delete(self) -> None:
         with suppress(NotFound):
-            self._journal.run_alone(lambda share, now: (None, [[DELETED]]))
+            self.local.journal.run(lambda state, now: (None, [Deleted()]), alone=True)
 
-    # What comes in
-
-    def _append(self, messages: Sequence[Message]) -> None:
-        self._here.outbox.put(messages)
-        self._queues.sent[self._spec.origin] = time.monotonic()
+    # Sending within a limit
 
     def send_limited(self, messages: Sequence[Message], wait: float) -> Sequence[str | None]:
         """Sends what this queue's limit leaves room for, for all queues of its source."""
@@ -174,84 +184,77 @@ class LogQueue:
         deadline = time.monotonic() + wait
         while True:
             last = time.monotonic() >= deadline
-            sent = self._journal.run_alone(partial(self._fitted, messages=messages, last=last), durable=False)
+            fitting = partial(self._send_fitting, messages=messages, last=last)
+            sent = self.local.journal.run(fitting, durable=False, alone=True)
             if sent is not None:
                 return sent
             if last:
                 raise full(self._spec, wait)
             time.sleep(_ROOM)
 
-    def _fitted(
-        self, share: Share, now: Now, messages: Sequence[Message], last: bool
-    ) -> tuple[Sequence[str | None] | None, list[Event]]:
+    def _send_fitting(
+        self, state: LogQueueState, now: Now, messages: Sequence[Message], last: bool
+    ) -> tuple[Sequence[str | None] | None, list[AnyEvent]]:
         """The ids of the messages that were sent; None if they have to wait."""
-        events = self._here.lookout.look(share, None, now)
-        away: Collection[int] = ()
-        if self._spec.limit.policy == "push-back" and not room_for(self._spec, messages, share.book):
-            return None, [*events, *(_refused(share.book, len(messages)) if last else [])]
-        if self._spec.limit.policy == "drop-newest":
-            away = too_many(self._spec, messages, share.book)
-            events += commands.turn_away(share.book, len(away))
-        kept = [m for i, m in enumerate(messages) if i not in away]
+        machine, policy, (_, intake, publisher, _) = state.machine, self._spec.limit.policy, self.local
+        events = intake.read(state, None, now)
+        dropped: Collection[int] = ()
+        if policy == "push-back" and not room_for(self._spec, messages, machine):
+            return None, [*events, *(transitions.counted(machine, "refused", len(messages)) if last else [])]
+        if policy == "drop-newest":
+            dropped = too_many(self._spec, messages, machine)
+            events += transitions.count_dropped(machine, len(dropped))
+        kept = [m for i, m in enumerate(messages) if i not in dropped]
         if kept:
-            self._append(kept)
-        if self._spec.limit.policy == "drop-oldest":
-            events += self._here.lookout.look(share, None, now)
-        return [None if i in away else m.id for i, m in enumerate(messages)], events
+            publisher.send(kept)
+            self._queues.sent[self._source] = time.monotonic()
+        if policy == "drop-oldest":
+            events += intake.read(state, None, now)
+        return [None if i in dropped else m.id for i, m in enumerate(messages)], events
 
-    # What goes out
+    # Delivering
 
-    def _deliveries(self, lent: Sequence[_Lent]) -> Sequence[Delivery]:
-        found = self._here.lookout.stored.messages([one.place for one in lent])
+    def _deliveries(self, leases: Sequence[_Lease]) -> Sequence[Delivery]:
+        found = self.local.intake.stored.messages([lease.position for lease in leases])
         return [
-            Delivery(found[one.place], one.receipt, one.attempt, one.sent, self._origin(one.place), one.watched) for one in lent
+            Delivery(found[position], receipt, attempt, sent, origin_of(self._source, position), watched)
+            for position, receipt, attempt, sent, watched in leases
         ]
 
-    def _origin(self, place: int) -> str:
-        partition, offset = where(place)
-        return f"{self._spec.origin}/{partition}/{offset}"
-
-    def _bury(self, share: Share, place: int, number: int) -> None:
-        message, item, now = self._here.lookout.stored.messages([place])[place], share.book.items[place], self._queues.now().wall
-        letter = as_dead_letter(message, self._spec.name, self._origin(place), item.count, share.book.leaving[place], now)
-        topic = self._queues.dead(self._spec)
-        rows = prepared(topic, [letter], now)
+    def _store_dead_letter(self, state: LogQueueState, position: int, number: int) -> None:
+        message, item = self.local.intake.stored.messages([position])[position], state.machine.items[position]
+        topic, now = self._queues.dead_letter_topic(self._spec), self._queues.clock.now()
+        rows = encode_messages(topic, [self._dead_letter(message, item, state.machine.dying[position], now)], now)
         topic.append(0, rows.rows, sender=Sender(f"{QUEUE}{self._spec.name}.{self._id}", 0, number, gaps=True))
 
+    def _dead_letter(self, message: Message, item: Item, reason: str, now: int) -> Message:
+        return as_dead_letter(message, self._spec.name, origin_of(self._source, item.position), item.attempts, reason, now)
+
+    # What others see
+
     def _notes(self, unread: int) -> list[str]:
-        notes = [f"dead letters cannot be put away: {self._journal.trouble.what}"] if self._journal.trouble else []
+        trouble, limit = self.local.journal.trouble, self._spec.limit
+        notes = [f"dead letters cannot be stored: {trouble.what}"] if trouble else []
         if unread and self._spec.bindings:
-            notes.append(f"{unread:,} records of {self._spec.origin} were not looked at yet; not all of them may be for this queue")
-        limit = self._spec.limit
+            notes.append(f"{unread:,} records of {self._source} were not read yet; not all of them may be for this queue")
         if limit.policy == "buffer" and limit.messages is not None and unread > limit.messages:
             notes.append(f"more than the {limit.messages:,} messages that are worth a look")
         return notes
 
-    def tell(self) -> None:
-        """Notes how far the queue has come, now and then: retention waits for it, and groups show it."""
-        groups, now = self._queues.groups, time.monotonic()
-        if groups is None or now - self._told < _TOLD:
-            return
-        self._told = now
-        source = Source(self._spec.origin, self._topic.id, self._topic.spec.partitions)
-        with suppress(PenstockError):  # it is told again
-            groups.put(f"{QUEUE}{self._spec.name}", source, self._journal.run(_first_undone, durable=False))
+    def note_progress(self) -> None:
+        """Notes how far the queue has come: retention waits for it, and groups show it."""
+        self._progress_at = time.monotonic() + _PROGRESS
+        if self._queues.groups is not None:
+            source = Source(self._source, self._topic.id, self._topic.spec.partitions)
+            with suppress(PenstockError):  # it is noted again
+                first = self.local.journal.run(_first_undone, durable=False)
+                self._queues.groups.put(f"{QUEUE}{self._spec.name}", source, first)
 
 
-def _settled(share: Share, now: Now, spec: QueueSpec, settlements: Sequence[Settlement]) -> tuple[list[str], list[Event]]:
-    return commands.settle(share.book, spec, settlements, now)
-
-
-def _first_undone(share: Share, _: Now) -> tuple[dict[int, int], list[Event]]:
+def _first_undone(state: LogQueueState, _: Now) -> tuple[dict[int, int], list[AnyEvent]]:
     """By partition: everything before it is done."""
-    first = dict(share.next)
-    for place in share.book.items:
-        partition, offset = where(place)
+    first = dict(state.next)
+    for position in state.machine.items:
+        partition, offset = partition_and_offset(position)
         first[partition] = min(first[partition], offset)
     return first, []
-
-
-def _refused(book: Book, count: int) -> list[Event]:
-    event: Event = ["count", "refused", count]
-    commands.told(book, event)
-    return [event]

@@ -1,9 +1,10 @@
-"""Queues on the log: any topic, read as a queue, while others read it as a log. Format: docs/adr/0009-queues-on-the-log.md."""
+"""Queues on the log: any topic, read as a queue, while others read it as a log; format: docs/adr/0009-queues-on-the-log.md."""
 
 import secrets
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from typing import NamedTuple
 
 import orjson
 
@@ -16,18 +17,30 @@ from penstock.log.port import Topic, TopicSpec
 from penstock.queue.checks import Ids, check_spec
 from penstock.queue.dead_letters import no_queue
 from penstock.queue.errors import unroutable
+from penstock.queue.on_log.events import encode_snapshot
 from penstock.queue.on_log.journal import Journal
 from penstock.queue.on_log.queue import DIRECTORY, LogQueue, directory_of
-from penstock.queue.on_log.share import Share
+from penstock.queue.on_log.state import LogQueueState
 from penstock.queue.port import Message, QueueSpec
 from penstock.queue.settings import decode_spec, encode_spec
-from penstock.queue.state.clock import SharedClock
-from penstock.queue.state.machine import Book, Now
+from penstock.queue.state.clock import Now, SharedClock
+from penstock.queue.state.machine import StateMachine
 from penstock.queue.state.routing import FOR, takes
 
 _KNOWN = 1.0  # seconds until queues that another process made or deleted are noticed
 _SETTINGS, _ENDED = ".json", ".ended"
 MAX_MESSAGE = 64 << 20  # bytes of a record, in topics that are made for queues
+
+
+class _Known(NamedTuple):
+    """The settings of all queues, and of those of each source, as they were a moment ago."""
+
+    until: float
+    specs: dict[str, QueueSpec]
+    by_source: dict[str, list[QueueSpec]]
+
+
+_NOTHING_KNOWN = _Known(0.0, {}, {})
 
 
 class LogQueues:
@@ -38,11 +51,11 @@ class LogQueues:
         self.log, self.groups = log, groups
         self._leases = leases or MachineClock()
         # A clock that was given is not the machine's, and nobody else sets it.
-        self._clock: Clock = SharedClock(log.storage, DIRECTORY, log.clock) if isinstance(log.clock, SystemClock) else log.clock
+        self.clock: Clock = SharedClock(log.storage, DIRECTORY, log.clock) if isinstance(log.clock, SystemClock) else log.clock
         self.ids = Ids()
         self._open: dict[str, LogQueue] = {}
         self.sent: dict[str, float] = {}  # by source: when this process last sent to it
-        self._known: tuple[float, dict[str, QueueSpec]] | None = None
+        self._known = _NOTHING_KNOWN
 
     def create(self, spec: QueueSpec) -> LogQueue:
         check_spec(spec)
@@ -53,7 +66,7 @@ class LogQueues:
         with suppress(AlreadyThere):
             self._make(QueueSpec(spec.dead_letters), self._topic(spec.dead_letters))
         made = self.queue(spec.name)
-        made.tell()
+        made.note_progress()
         return made
 
     def queue(self, name: str) -> LogQueue:
@@ -80,7 +93,7 @@ class LogQueues:
             self.log.storage.remove(directory_of(name))
             self.log.storage.remove(f"{DIRECTORY}/{name}{_ENDED}")
             self.log.storage.publish(f"{DIRECTORY}/{name}{_ENDED}", ended)
-        self._known = None
+        self._known = _NOTHING_KNOWN
         if self.groups:
             with suppress(PenstockError):
                 self.groups.forget(f"{QUEUE}{name}")
@@ -90,40 +103,38 @@ class LogQueues:
 
     def now(self) -> Now:
         boot, at = self._leases.beat()
-        return Now(boot, at, self._clock.now())
+        return Now(boot, at, self.clock.now())
 
-    def dead(self, spec: QueueSpec) -> Topic:
-        """The topic of a queue's dead letters; they are there although somebody deleted the queue of them."""
+    def dead_letter_topic(self, spec: QueueSpec) -> Topic:
+        """The topic of a queue's dead letters; it is there although somebody deleted the queue of them."""
         with suppress(AlreadyThere):
             if spec.dead_letters not in self.names():
                 self._make(QueueSpec(spec.dead_letters), self._topic(spec.dead_letters))
         return self._topic(self.queue(spec.dead_letters).spec.origin)
 
-    def check_routes(self, spec: QueueSpec, messages: Sequence[Message]) -> None:
-        """Unroutable if there is a message that no queue of the source takes; NotFound if the queue is gone."""
-        known = self._specs()
-        if spec.name not in known:
-            raise no_queue(spec.name, known)
-        takers = [other for other in known.values() if other.origin == spec.origin]
+    def route(self, name: str, source: str, messages: Sequence[Message]) -> LogQueue | None:
+        """The queue whose limit counts for what is sent to a source (that of its name), if it has one. Unroutable if no queue of
+        the source takes one of the messages; NotFound if the queue of this name is gone."""
+        known = self._known if time.monotonic() < self._known.until else self._look_for_queues()
+        if name not in known.specs:
+            raise no_queue(name, known.specs)
+        takers = known.by_source[source]
         if all(other.bindings for other in takers) or any(FOR in message.headers for message in messages):
             for message in messages:
                 if not any(takes(other.bindings, message.route, message.headers, other.name) for other in takers):
-                    raise unroutable(message, spec.origin)
+                    raise unroutable(message, source)
+        limited = any(other.name == source and other.limit.policy != "buffer" for other in takers)
+        return self.queue(source) if limited else None
 
-    def limited(self, source: str) -> LogQueue | None:
-        """The queue whose limit counts for whoever sends to a source: that of its name."""
-        own = self._specs().get(source)
-        return self.queue(source) if own and own.origin == source and own.limit.policy != "buffer" else None
-
-    def _specs(self) -> dict[str, QueueSpec]:
-        """All queues; those that another process makes or deletes are noticed within a second."""
-        if self._known is None or time.monotonic() - self._known[0] > _KNOWN:
-            found: dict[str, QueueSpec] = {}
-            for name in self.names():
-                with suppress(NotFound):
-                    found[name] = self.queue(name).spec
-            self._known = (time.monotonic(), found)
-        return self._known[1]
+    def _look_for_queues(self) -> "_Known":
+        """Queues that another process makes or deletes are noticed within a second."""
+        specs, by_source = dict[str, QueueSpec](), dict[str, list[QueueSpec]]()
+        for name in self.names():
+            with suppress(NotFound):
+                spec = specs[name] = self.queue(name).spec
+                by_source.setdefault(spec.origin, []).append(spec)
+        self._known = _Known(time.monotonic() + _KNOWN, specs, by_source)
+        return self._known
 
     def _topic(self, name: str) -> Topic:
         try:
@@ -135,14 +146,14 @@ class LogQueues:
 
     def _make(self, spec: QueueSpec, topic: Topic) -> None:
         """The journal first: a queue that can be found is whole."""
-        share = Share(Book(spec.ordered, spec.tries), topic.id, self._beginning(spec, topic))
+        state = LogQueueState(StateMachine(spec.ordered, spec.tries), topic.id, self._beginning(spec, topic))
         with self.log.storage.lock(f"{DIRECTORY}/lock"):
             if spec.name in self.names():
                 raise AlreadyThere(f"there is a queue {spec.name} already")
             self.log.storage.remove(directory_of(spec.name))  # what a crash left of one that was being made, or deleted
-            Journal(self.log.storage, directory_of(spec.name)).begin(share.sum())
+            Journal(self.log.storage, directory_of(spec.name)).begin(encode_snapshot(state))
             self.log.storage.publish(settings_of(spec.name), encode_spec(spec, secrets.token_hex(8)))
-        self._known = None
+        self._known = _NOTHING_KNOWN
 
     def _beginning(self, spec: QueueSpec, topic: Topic) -> dict[int, int]:
         """By partition, the first record: the earliest that no earlier queue of this name had seen, or the next that comes."""

@@ -1,1 +1,1 @@
-"""What a queue is at a moment: the rules of who holds which message."""
+"""The state of a queue: which messages are ready, delayed, leased or dead, and the rules by which that changes."""

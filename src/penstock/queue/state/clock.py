@@ -7,6 +7,7 @@ machine sleeps.
 
 import time
 from contextlib import suppress
+from typing import NamedTuple
 
 from crc32c import crc32c
 
@@ -16,6 +17,14 @@ from penstock.log.groups.leases import Beat, LeaseClock, MachineClock
 from penstock.storage.port import Storage
 
 _NAME = "@clock-"  # no queue can be called that
+
+
+class Now(NamedTuple):
+    """A moment, by two clocks."""
+
+    boot: str  # leases end with the boot that they were given in
+    beat: int  # microseconds of this boot: what leases are measured with
+    wall: int  # microseconds since 1970: what delays and expiries are measured with; nobody sets it
 
 
 class BootClock:

@@ -1,27 +1,29 @@
-"""A book, told to whoever looks."""
+"""The state of a queue at a moment, for whoever looks."""
 
 from collections import defaultdict
 from collections.abc import Sequence
 
 from penstock.queue.port import Held, QueueSpec, QueueState
-from penstock.queue.state.machine import BLOCKED, LENT, READY, RESTING, Book, Item, Now
+from penstock.queue.state.clock import Now
+from penstock.queue.state.item import BLOCKED, DELAYED, LEASED, READY, Item
+from penstock.queue.state.machine import StateMachine
 
 
-def state_of(book: Book, spec: QueueSpec, now: Now, notes: Sequence[str] = ()) -> QueueState:
-    by_place, by_holder = defaultdict[int, list[Item]](list), defaultdict[str, list[Item]](list)
-    for item in book.items.values():
-        by_place[item.where].append(item)
-    for item in by_place[LENT]:
+def state_of(machine: StateMachine, spec: QueueSpec, now: Now, notes: Sequence[str] = ()) -> QueueState:
+    by_status, by_holder = defaultdict[int, list[Item]](list), defaultdict[str, list[Item]](list)
+    for item in machine.items.values():
+        by_status[item.status].append(item)
+    for item in by_status[LEASED]:
         by_holder[item.consumer].append(item)
     return QueueState(
         spec,
-        ready=len(by_place[READY]) + len(by_place[BLOCKED]),
-        delayed=len(by_place[RESTING]),
-        lent=len(by_place[LENT]),
-        bytes=book.bytes,
-        oldest=min((item.sent for item in book.items.values()), default=None),
+        ready=len(by_status[READY]) + len(by_status[BLOCKED]),
+        delayed=len(by_status[DELAYED]),
+        lent=len(by_status[LEASED]),
+        bytes=machine.bytes,
+        oldest=min((item.sent for item in machine.items.values()), default=None),
         holders=[_held(name, items, now) for name, items in sorted(by_holder.items())],
-        counts=dict(book.counts),
+        counts=dict(machine.counts),
         notes=notes,
     )
 

@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from penstock.core.columns import VALUE
+from penstock.core.time import FixedClock
 from penstock.errors import BadRow, PenstockError, StorageError
 from penstock.log.file.log import FileLog
 from penstock.log.port import Topic, TopicSpec
-from penstock.queue.on_log.group_commit import Outbox
+from penstock.queue.on_log.publisher import Publisher
 from penstock.queue.port import Message
 from penstock.storage.local import LocalStorage
 from waiting import until
@@ -38,6 +39,7 @@ class Gate:
         return self._topic.append(partition, rows)
 
 
+MOST = 500  # bytes of a group
 Sends = Callable[..., list["Future[None]"]]
 
 
@@ -53,15 +55,15 @@ def gate(log: FileLog) -> Gate:
 
 @pytest.fixture
 def send(gate: Gate) -> Iterator[Sends]:
-    outbox = Outbox(gate, lambda: 0)  # type: ignore[arg-type]
+    publisher = Publisher(gate, FixedClock(0), MOST)  # type: ignore[arg-type]
 
     def at_once(*bodies: bytes) -> list["Future[None]"]:
         """The first one is on its way when the others come, in this order."""
-        sent = [pool.submit(outbox.put, [Message(b"first")])]
+        sent = [pool.submit(publisher.send, [Message(b"first")])]
         assert gate.begun.wait(20)
         for number, body in enumerate(bodies, 1):
-            sent.append(pool.submit(outbox.put, [Message(body)]))
-            assert until(lambda number=number: len(outbox._together._waiting) == number, 20)  # type: ignore[misc]
+            sent.append(pool.submit(publisher.send, [Message(body)]))
+            assert until(lambda number=number: publisher.sends.waiting == number, 20)  # type: ignore[misc]
         gate.go.set()
         return sent
 
@@ -105,8 +107,7 @@ def test_an_interrupt_is_raised_where_it_came_and_told_to_the_others(gate: Gate,
     assert "may or may not be there" in str(told)
 
 
-def test_much_at_once_goes_in_several_parts(monkeypatch: pytest.MonkeyPatch, gate: Gate, send: Sends, log: FileLog) -> None:
-    monkeypatch.setattr("penstock.queue.on_log.group_commit._MOST", 500)
+def test_much_at_once_goes_in_several_parts(gate: Gate, send: Sends, log: FileLog) -> None:
     sent = send(*(bytes([n]) * 200 for n in range(5)), bytes(900))
     assert [one.result() for one in sent] == [None] * 7
     assert gate.appends == [1, 2, 2, 1, 1]
