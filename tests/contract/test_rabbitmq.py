@@ -340,7 +340,7 @@ def test_a_queue_that_drops_its_oldest_does_not_lend_what_expired(queues: Rabbit
 def test_what_cannot_be_buried_now_stays_and_is_buried_later(
     rabbitmq_server: RabbitServer, url: str, queues: RabbitQueues, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("penstock.queue.rabbitmq.copying.PATIENCE", 0.2)
+    monkeypatch.setattr("penstock.queue.rabbitmq.send.copier.PATIENCE", 0.2)
     queue = queues.create(QueueSpec("emails", tries=1))
     queue.send([Message(b"", "poison")])
     with RabbitQueues(url) as mine:
@@ -356,7 +356,7 @@ def test_what_cannot_be_buried_now_stays_and_is_buried_later(
 def test_a_settlement_that_the_broker_does_not_take_leaves_the_message_where_it_was(
     rabbitmq_server: RabbitServer, queues: RabbitQueues, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("penstock.queue.rabbitmq.copying.PATIENCE", 0.2)
+    monkeypatch.setattr("penstock.queue.rabbitmq.send.copier.PATIENCE", 0.2)
     queue = queues.create(QueueSpec("emails"))
     queue.send([Message(b"", "a")])
     [held] = take(queue, 1)

@@ -19,7 +19,7 @@ import pyarrow as pa
 from penstock.log.file.log import FileLog
 from penstock.queue.on_log.queues import LogQueues
 from penstock.queue.port import Consumer, QueuesPort, Settlement
-from penstock.queue.rabbitmq.library import library
+from penstock.queue.rabbitmq.amqp.library import library
 from penstock.queue.rabbitmq.queues import RabbitQueues
 from penstock.storage.local import LocalStorage
 

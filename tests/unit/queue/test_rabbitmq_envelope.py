@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from penstock.errors import BadInput
 from penstock.queue.dead_letters import dead_letter
 from penstock.queue.port import Message
-from penstock.queue.rabbitmq.channel import Got
-from penstock.queue.rabbitmq.envelope import check_sendable, count_of, opened, properties_of, said_of
+from penstock.queue.rabbitmq.amqp.channel import Got
+from penstock.queue.rabbitmq.amqp.envelope import check_sendable, count_of, opened, properties_of, said_of
 
 pika = pytest.importorskip("pika")
 NOW = 1_705_312_800_000_000

@@ -7,12 +7,12 @@ from typing import Any, TypeVar
 from penstock.core.time import Clock
 from penstock.queue.checks import Ids
 from penstock.queue.port import QueueSpec
-from penstock.queue.rabbitmq.channel import Channel
+from penstock.queue.rabbitmq.amqp.channel import Channel
+from penstock.queue.rabbitmq.amqp.connection import Line, Wire
 from penstock.queue.rabbitmq.layout import Layout
-from penstock.queue.rabbitmq.publisher import Publisher
 from penstock.queue.rabbitmq.registry import Registry
+from penstock.queue.rabbitmq.send.publisher import Publisher
 from penstock.queue.rabbitmq.settings import RabbitSettings
-from penstock.queue.rabbitmq.wire import Line, Wire
 
 T = TypeVar("T")
 _FRESH = 1.0  # seconds for which settings are believed

@@ -9,8 +9,8 @@ from typing import Any
 
 from penstock.errors import AlreadyThere, BadInput
 from penstock.queue.port import Binding, QueueSpec
-from penstock.queue.rabbitmq.channel import DIFFERENT, Channel, Closed
-from penstock.queue.rabbitmq.envelope import wire_name, wire_value
+from penstock.queue.rabbitmq.amqp.channel import DIFFERENT, Channel, Closed
+from penstock.queue.rabbitmq.amqp.envelope import wire_name, wire_value
 from penstock.queue.rabbitmq.settings import CLASSIC, QUORUM
 
 OURS = "penstock."

@@ -9,15 +9,15 @@ from penstock.errors import BadInput, Full
 from penstock.queue.checks import check_consumer, check_messages, check_settlements
 from penstock.queue.dead_letters import no_queue
 from penstock.queue.port import Consumer, Delivery, Held, Message, QueueSpec, QueueState, Settlement
-from penstock.queue.rabbitmq.borrowing import Borrowing
+from penstock.queue.rabbitmq.amqp.channel import NOT_FOUND, Channel, Closed
+from penstock.queue.rabbitmq.amqp.envelope import check_sendable
 from penstock.queue.rabbitmq.broker import Broker
-from penstock.queue.rabbitmq.channel import NOT_FOUND, Channel, Closed
-from penstock.queue.rabbitmq.copying import Copier
-from penstock.queue.rabbitmq.envelope import check_sendable
 from penstock.queue.rabbitmq.layout import Layout
-from penstock.queue.rabbitmq.lending import Lending
-from penstock.queue.rabbitmq.sending import Sending
-from penstock.queue.rabbitmq.settling import Settling
+from penstock.queue.rabbitmq.receive.leases import Lending
+from penstock.queue.rabbitmq.receive.receiver import Borrowing
+from penstock.queue.rabbitmq.receive.settler import Settling
+from penstock.queue.rabbitmq.send.copier import Copier
+from penstock.queue.rabbitmq.send.sender import Sending
 
 T = TypeVar("T")
 _RECEIPT = re.compile(r"[0-9a-f]+-[0-9]+", re.ASCII)

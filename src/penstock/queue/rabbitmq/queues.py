@@ -12,8 +12,8 @@ from penstock.errors import AlreadyThere
 from penstock.queue.checks import check_spec
 from penstock.queue.dead_letters import no_queue
 from penstock.queue.port import QueueSpec
+from penstock.queue.rabbitmq.amqp.channel import NOT_FOUND, Channel, Closed
 from penstock.queue.rabbitmq.broker import Broker
-from penstock.queue.rabbitmq.channel import NOT_FOUND, Channel, Closed
 from penstock.queue.rabbitmq.layout import check_layout
 from penstock.queue.rabbitmq.queue import RabbitQueue
 from penstock.queue.rabbitmq.settings import RabbitSettings

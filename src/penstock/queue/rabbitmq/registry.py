@@ -14,13 +14,13 @@ import orjson
 from penstock.core.time import Clock
 from penstock.errors import Damaged, PenstockError
 from penstock.queue.port import QueueSpec
-from penstock.queue.rabbitmq.channel import LOCKED, Channel, Closed, Got
+from penstock.queue.rabbitmq.amqp.channel import LOCKED, Channel, Closed, Got
+from penstock.queue.rabbitmq.amqp.connection import Wire
+from penstock.queue.rabbitmq.amqp.library import away, library
 from penstock.queue.rabbitmq.layout import OURS
-from penstock.queue.rabbitmq.library import away, library
-from penstock.queue.rabbitmq.parcels import Parcel
-from penstock.queue.rabbitmq.publisher import Publisher
+from penstock.queue.rabbitmq.send.publication import Parcel
+from penstock.queue.rabbitmq.send.publisher import Publisher
 from penstock.queue.rabbitmq.settings import CLASSIC
-from penstock.queue.rabbitmq.wire import Wire
 from penstock.queue.settings import decode_spec, encode_spec
 
 _PAUSE = 0.02

@@ -14,7 +14,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from penstock.errors import BadInput
 from penstock.log.kafka.secrets import check_reference, secret
-from penstock.queue.rabbitmq.library import library
+from penstock.queue.rabbitmq.amqp.library import library
 
 PORTS = {"amqp": 5672, "amqps": 5671}
 HOST = re.compile(r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+)(?::(\d{1,5}))?", re.ASCII)

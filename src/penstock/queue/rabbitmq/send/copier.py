@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 from penstock.errors import LogError
 from penstock.queue.dead_letters import as_dead_letter
 from penstock.queue.port import Message, QueueSpec
-from penstock.queue.rabbitmq.envelope import Said, properties_of
+from penstock.queue.rabbitmq.amqp.connection import Wire
+from penstock.queue.rabbitmq.amqp.envelope import Said, properties_of
 from penstock.queue.rabbitmq.layout import Layout
-from penstock.queue.rabbitmq.parcels import Outcome, Parcel
-from penstock.queue.rabbitmq.publisher import Publisher
-from penstock.queue.rabbitmq.wire import Wire
+from penstock.queue.rabbitmq.send.publication import Outcome, Parcel
+from penstock.queue.rabbitmq.send.publisher import Publisher
 
 PATIENCE = 5.0  # seconds for which a broker short of memory may keep a settlement waiting
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 from penstock.errors import PenstockError
 from penstock.queue.port import Message, QueueSpec
-from penstock.queue.rabbitmq.copying import Copier, Letter
-from penstock.queue.rabbitmq.envelope import Said
-from penstock.queue.rabbitmq.taking import Till
+from penstock.queue.rabbitmq.amqp.envelope import Said
+from penstock.queue.rabbitmq.receive.consumer_channel import Till
+from penstock.queue.rabbitmq.send.copier import Copier, Letter
 from penstock.queue.state.machine import RAN_OUT
 
 

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from penstock.errors import Full
-from penstock.queue.rabbitmq.channel import Channel, Closed, Lost
-from penstock.queue.rabbitmq.library import away, library
-from penstock.queue.rabbitmq.parcels import Outcome, Parcel, check_blame, parts_of, unknown
-from penstock.queue.rabbitmq.wire import Wire
+from penstock.queue.rabbitmq.amqp.channel import Channel, Closed, Lost
+from penstock.queue.rabbitmq.amqp.connection import Wire
+from penstock.queue.rabbitmq.amqp.library import away, library
+from penstock.queue.rabbitmq.send.publication import Outcome, Parcel, check_blame, parts_of, unknown
 
 _FRESH = 0.1  # seconds for which a confirmation tells that the broker takes messages
 _NOWHERE = "penstock.nowhere"  # no queue has this name

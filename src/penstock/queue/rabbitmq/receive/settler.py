@@ -6,9 +6,9 @@ from datetime import timedelta
 from penstock.core.time import micros
 from penstock.queue.checks import readable
 from penstock.queue.port import QueueSpec, Settlement
-from penstock.queue.rabbitmq.channel import NOT_FOUND, Closed, Lost
-from penstock.queue.rabbitmq.copying import Copier
-from penstock.queue.rabbitmq.lending import Lending, Lent
+from penstock.queue.rabbitmq.amqp.channel import NOT_FOUND, Closed, Lost
+from penstock.queue.rabbitmq.receive.leases import Lending, Lent
+from penstock.queue.rabbitmq.send.copier import Copier
 
 Act = Callable[[Sequence[Lent]], Awaitable[None]]
 _NOTHING = timedelta(0)

@@ -7,8 +7,8 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 from penstock.errors import LogError
-from penstock.queue.rabbitmq.channel import Channel, Lost, bring
-from penstock.queue.rabbitmq.library import away, library, words
+from penstock.queue.rabbitmq.amqp.channel import Channel, Lost, bring
+from penstock.queue.rabbitmq.amqp.library import away, library, words
 from penstock.queue.rabbitmq.settings import RabbitSettings
 
 T = TypeVar("T")

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from penstock.errors import LogError
-from penstock.queue.rabbitmq.library import library, words
+from penstock.queue.rabbitmq.amqp.library import library, words
 
 NOT_FOUND, LOCKED, DIFFERENT = 404, 405, 406  # codes of the broker
 

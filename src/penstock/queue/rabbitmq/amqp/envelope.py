@@ -11,8 +11,8 @@ from penstock.errors import BadInput
 from penstock.queue.dead_letters import HEADER as DEAD
 from penstock.queue.dead_letters import as_dead_letter
 from penstock.queue.port import Message
-from penstock.queue.rabbitmq.channel import Got
-from penstock.queue.rabbitmq.library import library
+from penstock.queue.rabbitmq.amqp.channel import Got
+from penstock.queue.rabbitmq.amqp.library import library
 from penstock.queue.state.machine import EXPIRED
 from penstock.queue.state.routing import FOR
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Literal, NamedTuple
 
 from penstock.errors import BadInput
-from penstock.queue.rabbitmq.channel import DIFFERENT, NOT_FOUND, Closed
+from penstock.queue.rabbitmq.amqp.channel import DIFFERENT, NOT_FOUND, Closed
 
 Outcome = Literal["in", "refused", "returned"]
 WINDOW, BYTES = 1_000, 4 << 20  # messages and bytes on their way at once

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import Any
 
-from penstock.queue.rabbitmq.channel import Channel, Got, got
+from penstock.queue.rabbitmq.amqp.channel import Channel, Got, got
 
 FEW = 3  # messages up to which they are asked for one by one
 _SHORT = 0.2  # seconds until messages that were seen count as taken by somebody else

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 
 from penstock.errors import PenstockError
 from penstock.queue.port import Consumer, Delivery, QueueSpec
-from penstock.queue.rabbitmq.channel import Got
-from penstock.queue.rabbitmq.copying import Copier
-from penstock.queue.rabbitmq.envelope import count_of, opened
-from penstock.queue.rabbitmq.lending import Lending, Lent
-from penstock.queue.rabbitmq.taking import Till
-from penstock.queue.rabbitmq.wire import Wire
+from penstock.queue.rabbitmq.amqp.channel import Got
+from penstock.queue.rabbitmq.amqp.connection import Wire
+from penstock.queue.rabbitmq.amqp.envelope import count_of, opened
+from penstock.queue.rabbitmq.receive.consumer_channel import Till
+from penstock.queue.rabbitmq.receive.leases import Lending, Lent
+from penstock.queue.rabbitmq.send.copier import Copier
 from penstock.queue.state.machine import EXPIRED, RAN_OUT
 
 _TILLS = 32  # channels that are kept although their consumers hold nothing

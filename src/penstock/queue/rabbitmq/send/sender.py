@@ -7,10 +7,10 @@ from penstock.core.time import micros
 from penstock.errors import Full, Unroutable
 from penstock.queue.errors import full, too_large, unroutable
 from penstock.queue.port import Message, QueueSpec
+from penstock.queue.rabbitmq.amqp.envelope import properties_of, said_of
 from penstock.queue.rabbitmq.broker import Broker
-from penstock.queue.rabbitmq.copying import Copier
-from penstock.queue.rabbitmq.envelope import properties_of, said_of
-from penstock.queue.rabbitmq.parcels import Outcome, Parcel
+from penstock.queue.rabbitmq.send.copier import Copier
+from penstock.queue.rabbitmq.send.publication import Outcome, Parcel
 from penstock.queue.state.routing import FOR, takes
 
 _ROOM = 0.02  # seconds between two looks for room

@@ -1,0 +1,1 @@
+"""The client library: connections, channels and messages as AMQP has them."""

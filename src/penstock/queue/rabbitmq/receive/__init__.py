@@ -1,0 +1,1 @@
+"""Messages on their way from the broker: received, leased, settled."""

@@ -1,0 +1,1 @@
+"""Messages on their way to the broker: sent, delayed, requeued, to the dead letters."""
