@@ -10,20 +10,20 @@ from hypothesis import strategies as st
 from penstock.errors import BadInput
 from penstock.queue.dead_letters import dead_letter
 from penstock.queue.port import Message
-from penstock.queue.rabbitmq.amqp.channel import Got
-from penstock.queue.rabbitmq.amqp.envelope import check_sendable, count_of, opened, properties_of, said_of
+from penstock.queue.rabbitmq.amqp.channel import Fetched
+from penstock.queue.rabbitmq.amqp.envelope import check_sendable, count_of, decode, header_of, properties_of
 
 pika = pytest.importorskip("pika")
 NOW = 1_705_312_800_000_000
 TEXT = st.text(st.characters(exclude_categories=("Cs",)), max_size=20)
 
 
-def got(properties: Any, body: bytes = b"", redelivered: bool = False, exchange: str = "", key: str = "t.emails") -> Got:
-    return Got(1, redelivered, exchange, key, properties, body)
+def got(properties: Any, body: bytes = b"", redelivered: bool = False, exchange: str = "", key: str = "t.emails") -> Fetched:
+    return Fetched(1, redelivered, exchange, key, properties, body)
 
 
-def open_(found: Got) -> Any:
-    return opened(found, "t.emails", "t.", "penstock.delay.")
+def open_(found: Fetched) -> Any:
+    return decode(found, "t.emails", "t.", "penstock.delay.")
 
 
 @given(st.binary(), TEXT, st.none() | TEXT, st.dictionaries(TEXT.filter(bool), st.binary()), st.integers(0, 9))
@@ -31,30 +31,30 @@ def test_a_message_comes_out_of_its_envelope_as_it_went_in(
     body: bytes, id: str, key: str | None, headers: dict[str, bytes], priority: int
 ) -> None:
     sent = Message(body, id, key, headers, priority, route="a.b")
-    properties = properties_of(sent, said_of(sent, NOW), NOW)
+    properties = properties_of(sent, header_of(sent, NOW), NOW)
     encoded = b"".join(properties.encode())
     again = pika.BasicProperties()
     again.decode(encoded)
-    message, said = open_(got(again, body))
+    message, header = open_(got(again, body))
     assert message == sent
-    assert said.sent == NOW
+    assert header.sent == NOW
 
 
 def test_times_go_with_the_message() -> None:
     sent = Message(b"", delay=timedelta(seconds=2), ttl=timedelta(seconds=5))
-    properties = properties_of(sent, said_of(sent, NOW), NOW)
+    properties = properties_of(sent, header_of(sent, NOW), NOW)
     assert properties.expiration == "5000"
-    _, said = open_(got(properties))
-    assert (said.due, said.expires) == (NOW + 2_000_000, NOW + 5_000_000)
+    _, header = open_(got(properties))
+    assert (header.due, header.expires) == (NOW + 2_000_000, NOW + 5_000_000)
     long = sent._replace(ttl=timedelta(days=100))
-    assert properties_of(long, said_of(long, NOW), NOW).expiration is None
+    assert properties_of(long, header_of(long, NOW), NOW).expiration is None
 
 
 @pytest.mark.parametrize("header", ["not JSON", "[1]", '{"unknown": 1}', 5, None])
 def test_a_header_of_ours_that_cannot_be_read_is_another_programs(header: object) -> None:
     properties = pika.BasicProperties(headers={"penstock-message": header}, timestamp=7)
-    message, said = open_(got(properties, b"x", exchange="events", key="a.b"))
-    assert (message.body, message.route, said.sent) == (b"x", "a.b", 7_000_000)
+    message, header = open_(got(properties, b"x", exchange="events", key="a.b"))
+    assert (message.body, message.route, header.sent) == (b"x", "a.b", 7_000_000)
 
 
 @pytest.mark.parametrize(
@@ -75,11 +75,11 @@ def test_tries_are_counted_on_every_version(headers: dict[str, int] | None, rede
 
 def test_a_letter_that_the_broker_buried_looks_like_all_others() -> None:
     sent = Message(b"late", "m-1", "k", {"a": b"b"}, route="x.y", ttl=timedelta(seconds=1))
-    properties = properties_of(sent, said_of(sent, NOW), NOW)
+    properties = properties_of(sent, header_of(sent, NOW), NOW)
     rested = {"queue": "penstock.delay.100", "reason": "expired", "count": 1}
     death = {"queue": "t.mails", "reason": "expired", "count": 1, "time": datetime(2024, 1, 15, 10, tzinfo=UTC)}
     properties.headers |= {"x-death": [death, rested], "x-first-death-reason": "expired"}
-    message, said = opened(got(properties), "t.mails.dead", "t.", "penstock.delay.")
+    message, header = decode(got(properties), "t.mails.dead", "t.", "penstock.delay.")
     letter = dead_letter(message)
     assert letter is not None
     assert (letter.queue, letter.reason, letter.origin, letter.at[:13]) == (
@@ -89,9 +89,9 @@ def test_a_letter_that_the_broker_buried_looks_like_all_others() -> None:
         "2024-01-15T10",
     )
     assert {name: value for name, value in message.headers.items() if name == "a"} == {"a": b"b"}
-    assert (message.route, said.expires) == ("x.y", 0)
+    assert (message.route, header.expires) == ("x.y", 0)
     properties.headers["x-death"] = [rested]
-    assert dead_letter(opened(got(properties), "t.mails", "t.", "penstock.delay.")[0]) is None
+    assert dead_letter(decode(got(properties), "t.mails", "t.", "penstock.delay.")[0]) is None
 
 
 def test_what_amqp_cannot_carry_is_refused() -> None:

@@ -1,1 +1,1 @@
-"""RabbitMQ behind the port of queues: what it promises, and where it differs, is told in docs/rabbitmq.md."""
+"""Queues on RabbitMQ; docs/rabbitmq.md says what they promise, and where they differ."""

@@ -1,4 +1,4 @@
-"""All that a process has of one broker: two connections, and what is known of its queues."""
+"""What a process has of one broker: two connections, and the settings of its queues."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
@@ -8,7 +8,7 @@ from penstock.core.time import Clock
 from penstock.queue.checks import Ids
 from penstock.queue.port import QueueSpec
 from penstock.queue.rabbitmq.amqp.channel import Channel
-from penstock.queue.rabbitmq.amqp.connection import Line, Wire
+from penstock.queue.rabbitmq.amqp.connection import Connection, EventLoopThread
 from penstock.queue.rabbitmq.layout import Layout
 from penstock.queue.rabbitmq.registry import Registry
 from penstock.queue.rabbitmq.send.publisher import Publisher
@@ -22,34 +22,34 @@ class Broker:
     """Messages are sent over one connection and taken over another: a broker short of memory stops the first alone."""
 
     def __init__(self, settings: RabbitSettings, clock: Clock) -> None:
-        self.clock, self.ids, self.line = clock, Ids(), Line()
-        self.wire, self._outward = Wire(self.line, settings), Wire(self.line, settings)
-        self.publisher = Publisher(self._outward)
-        self.registry = Registry(self.wire, self.publisher, clock)
+        self.clock, self.ids, self.thread = clock, Ids(), EventLoopThread()
+        self.connection, self._sending = Connection(self.thread, settings), Connection(self.thread, settings)
+        self.publisher = Publisher(self._sending)
+        self.registry = Registry(self.connection, self.publisher, clock)
         self._specs: dict[str, QueueSpec] | None = None
         self._asked = 0.0  # when that was asked for
-        self._desk: Channel | None = None  # a channel for questions
+        self._channel: Channel | None = None  # a channel for questions
         self._turn = asyncio.Lock()
         try:
-            self.run(self.asking(_nothing))
+            self.run(self.ask(_nothing))
         except BaseException:
             self.close()
             raise
-        self.layout = Layout(settings.prefix, settings.kind, self.wire.version)
+        self.layout = Layout(settings.prefix, settings.kind, self.connection.version)
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        return self.line.run(work)
+        return self.thread.run(work)
 
-    async def asking(self, question: Callable[[Channel], Awaitable[T]]) -> T:
+    async def ask(self, question: Callable[[Channel], Awaitable[T]]) -> T:
         """Asks over a channel that is kept for that; a question that the broker does not like closes it."""
         async with self._turn:
-            if self._desk is None or not self._desk.open:
-                self._desk = await self.wire.channel()
-            return await question(self._desk)
+            if self._channel is None or not self._channel.open:
+                self._channel = await self.connection.channel()
+            return await question(self._channel)
 
-    async def step(self, work: Callable[[Channel], Awaitable[T]]) -> T:
-        """Does something over a channel of its own."""
-        channel = await self.wire.channel()
+    async def with_channel(self, work: Callable[[Channel], Awaitable[T]]) -> T:
+        """Calls it with a channel of its own."""
+        channel = await self.connection.channel()
         try:
             return await work(channel)
         finally:
@@ -58,13 +58,13 @@ class Broker:
     async def specs(self, anew: bool = False) -> dict[str, QueueSpec]:
         """The settings of all queues of ours: those that are known, or asked for anew."""
         if anew or self._specs is None:
-            asked = self.line.loop.time()
-            self._specs, self._asked = await self.wire.again(self.registry.specs), asked
+            asked = self.thread.loop.time()
+            self._specs, self._asked = await self.connection.again(self.registry.specs), asked
         return self._specs
 
     async def known(self, lately: bool = False) -> dict[str, QueueSpec]:
         """The same; lately: not older than a moment."""
-        return await self.specs(anew=lately and self.line.loop.time() - self._asked >= _FRESH)
+        return await self.specs(anew=lately and self.thread.loop.time() - self._asked >= _FRESH)
 
     async def spec(self, name: str) -> QueueSpec | None:
         """The settings of a queue, not older than a moment."""
@@ -72,15 +72,15 @@ class Broker:
 
     async def change(self, edit: Callable[[dict[str, QueueSpec]], Awaitable[None]]) -> None:
         self._specs = None
-        await self.wire.again(lambda: self.registry.change(edit))
+        await self.connection.again(lambda: self.registry.change(edit))
 
     def close(self) -> None:
         async def end() -> None:
-            await self._outward.close()
-            await self.wire.close()
+            await self._sending.close()
+            await self.connection.close()
 
         self.run(end())
-        self.line.close()
+        self.thread.close()
 
 
 async def _nothing(_: Channel) -> None:

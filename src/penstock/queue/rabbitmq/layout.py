@@ -1,4 +1,4 @@
-"""How queues of ours stand on the broker: their names and arguments, their exchanges, and where messages rest.
+"""How queues of ours stand on the broker: their names and arguments, their exchanges, and how messages are delayed.
 
 exchange SOURCE (topic)  ──route──▶  queue NAME  ──expired──▶  queue NAME.dead
                          ──route──▶  exchange NAME.headers.0 (headers)  ──▶  queue NAME
@@ -17,7 +17,7 @@ OURS = "penstock."
 DELAY = f"{OURS}delay."
 UNLIMITED = 1_000_000  # deliveries: whether a message was tried often enough is not for the broker to say
 HIGHEST = 9  # priority
-LONGEST = 30 * 86_400_000  # milliseconds that a message rests in one go; the broker knows 49 days
+LONGEST = 30 * 86_400_000  # milliseconds that a message is delayed in one go; the broker allows 49 days
 _FIRST = (3, 8)  # the version that has quorum queues
 
 
@@ -30,12 +30,12 @@ class Layout:
         self.forgiving = version >= (4, 3)  # what is given back with nack does not count as tried
         self.priorities = not self.quorum or version >= (4, 3)
         self.delays = DELAY if self.quorum else f"{DELAY}{CLASSIC}."
-        self._rests: set[int] = set()  # milliseconds for which there is a place to rest
+        self._delays: set[int] = set()  # milliseconds for which there is an exchange
 
     def name(self, name: str) -> str:
         return f"{self.prefix}{name}"
 
-    async def make(self, channel: Channel, spec: QueueSpec) -> None:
+    async def declare(self, channel: Channel, spec: QueueSpec) -> None:
         """The queue, and where it gets its messages from."""
         await _declare(channel, self.name(spec.name), self.arguments(spec))
         exchange = self.name(spec.origin)
@@ -43,26 +43,26 @@ class Layout:
         for number, binding in enumerate(spec.bindings or [Binding()]):
             await self._bind(channel, spec, exchange, number, binding)
 
-    async def dead(self, channel: Channel, name: str) -> None:
+    async def declare_dead_letters(self, channel: Channel, name: str) -> None:
         """The queue of dead letters: it keeps them until somebody takes them."""
         await _declare(channel, self.name(name), self._kind())
         await _declare_exchange(channel, self.name(name))
         await channel.ask("queue_bind", self.name(name), self.name(name), "#")
 
-    async def rest(self, channel: Channel, milliseconds: int) -> str:
-        """The exchange behind which messages rest for so long, or a little longer: there is one for every two digits."""
+    async def delay_exchange(self, channel: Channel, milliseconds: int) -> str:
+        """The exchange that delays messages for so long, or a little longer: there is one for every two digits."""
         wanted = min(two_digits(milliseconds), LONGEST)
         name = f"{self.delays}{wanted}"
-        if wanted not in self._rests:
+        if wanted not in self._delays:
             await channel.ask("exchange_declare", name, "fanout", durable=True)
             await _declare(channel, name, {**self._kind(), "x-message-ttl": wanted, "x-dead-letter-exchange": "", **self._safely()})
             await channel.ask("queue_bind", name, name)
-            self._rests.add(wanted)
+            self._delays.add(wanted)
         return name
 
     def forget(self) -> None:
         """Somebody may have deleted what was there."""
-        self._rests.clear()
+        self._delays.clear()
 
     async def delete(self, channel: Channel, spec: QueueSpec, last: bool) -> None:
         """last: no other queue has the source."""

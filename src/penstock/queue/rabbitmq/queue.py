@@ -13,11 +13,11 @@ from penstock.queue.rabbitmq.amqp.channel import NOT_FOUND, Channel, Closed
 from penstock.queue.rabbitmq.amqp.envelope import check_sendable
 from penstock.queue.rabbitmq.broker import Broker
 from penstock.queue.rabbitmq.layout import Layout
-from penstock.queue.rabbitmq.receive.leases import Lending
-from penstock.queue.rabbitmq.receive.receiver import Borrowing
-from penstock.queue.rabbitmq.receive.settler import Settling
+from penstock.queue.rabbitmq.receive.leases import Leases
+from penstock.queue.rabbitmq.receive.receiver import Receiver
+from penstock.queue.rabbitmq.receive.settler import Settler
 from penstock.queue.rabbitmq.send.copier import Copier
-from penstock.queue.rabbitmq.send.sender import Sending
+from penstock.queue.rabbitmq.send.sender import Sender
 
 T = TypeVar("T")
 _RECEIPT = re.compile(r"[0-9a-f]+-[0-9]+", re.ASCII)
@@ -29,27 +29,27 @@ LOOKS = "a look counts as a delivery, and does not show what rests"
 
 
 class Parts:
-    """What a queue consists of, as long as the connections last: a process has its own."""
+    """What a queue has while the connections of a process last."""
 
     def __init__(self, broker: Broker, spec: QueueSpec, ours: bool, counts: Counter[str]) -> None:
         self.broker = broker
-        self.copier = Copier(broker.wire, broker.publisher, broker.layout, spec, broker.clock.now, counts)
-        self.lending = Lending(self.copier, spec)
-        self.borrowing = Borrowing(broker.wire, self.copier, self.lending, spec)
-        self.settling = Settling(self.lending, self.copier, spec)
-        self.sending = Sending(broker, self.copier, spec, ours, self.ready)
+        self.copier = Copier(broker.connection, broker.publisher, broker.layout, spec, broker.clock.now, counts)
+        self.leases = Leases(self.copier, spec)
+        self.receiver = Receiver(broker.connection, self.copier, self.leases, spec)
+        self.settler = Settler(self.leases, self.copier, spec)
+        self.sender = Sender(broker, self.copier, spec, ours, self.ready)
 
     async def ready(self) -> int:
         async def ask(channel: Channel) -> int:
             return int((await channel.ask("queue_declare", self.copier.name, passive=True)).message_count)
 
-        return await self.broker.asking(ask)
+        return await self.broker.ask(ask)
 
     async def holders(self) -> list[Held]:
         found: dict[str, list[float]] = {}
-        for lent in self.lending.held.values():
+        for lent in self.leases.held.values():
             found.setdefault(lent.consumer, []).append(lent.until)
-        now = self.broker.line.loop.time()
+        now = self.broker.thread.loop.time()
         return [Held(name, len(until), min(until) - now) for name, until in sorted(found.items())]
 
 
@@ -84,7 +84,7 @@ class RabbitQueue:
             return []
         named = parts.broker.ids.named(messages)
         try:
-            sent = self._run(parts, parts.sending.send(named, wait))
+            sent = self._run(parts, parts.sender.send(named, wait))
         except Full:
             self._counts["refused"] += len(messages)
             raise
@@ -95,7 +95,7 @@ class RabbitQueue:
     def receive(self, consumer: Consumer, most: int = 1, auto: bool = False) -> Sequence[Delivery]:
         check_consumer(consumer, most)
         parts = self._parts
-        found = self._run(parts, parts.broker.wire.again(lambda: parts.borrowing.receive(consumer, most, auto)))
+        found = self._run(parts, parts.broker.connection.again(lambda: parts.receiver.receive(consumer, most, auto)))
         self._counts["lent again"] += sum(delivery.attempt > 1 for delivery in found)
         self._counts["acked"] += len(found) if auto else 0
         return found
@@ -106,19 +106,19 @@ class RabbitQueue:
             if not _RECEIPT.fullmatch(settlement.receipt):
                 raise BadInput(f"{settlement.receipt!a} is no receipt", hint="use the one of the delivery")
         parts = self._parts
-        lost = self._run(parts, parts.settling.settle(settlements)) if settlements else []
+        lost = self._run(parts, parts.settler.settle(settlements)) if settlements else []
         if lost:
-            self._run(parts, parts.broker.wire.again(parts.ready))  # NotFound if it is the queue that was lost
+            self._run(parts, parts.broker.connection.again(parts.ready))  # NotFound if it is the queue that was lost
         self._counts["acked"] += sum(s.fate == "ack" and s.receipt not in lost for s in settlements)
         return lost
 
     def peek(self, most: int = 10) -> Sequence[Delivery]:
         parts = self._parts
-        return self._run(parts, parts.broker.wire.again(lambda: parts.borrowing.peek(most)))
+        return self._run(parts, parts.broker.connection.again(lambda: parts.receiver.peek(most)))
 
     def state(self) -> QueueState:
         parts = self._parts
-        ready = self._run(parts, parts.broker.wire.again(parts.ready))
+        ready = self._run(parts, parts.broker.connection.again(parts.ready))
         holders = self._run(parts, parts.holders())
         return QueueState(
             self._spec,
@@ -144,11 +144,11 @@ class RabbitQueue:
             raise no_queue(self._spec.name, ()) from error
 
     def _notes(self, layout: Layout) -> list[str]:
-        said = {
+        notes = {
             OTHERS: True,
             FOREIGN: not self._ours,
             LIMITS: True,
             END: not layout.quorum,
             LOOKS: not layout.forgiving or not layout.quorum,
         }
-        return [note for note, holds in said.items() if holds]
+        return [note for note, holds in notes.items() if holds]

@@ -72,10 +72,10 @@ class RabbitQueues:
             if spec.name in specs and not begun:  # after a broken connection it may be the one that was just made
                 raise AlreadyThere(f"there is a queue {spec.name} already")
             begun = True
-            await broker.step(lambda channel: broker.layout.make(channel, spec))
+            await broker.with_channel(lambda channel: broker.layout.declare(channel, spec))
             with suppress(AlreadyThere):  # any queue will do
                 if spec.dead_letters not in specs:
-                    await broker.step(lambda channel: broker.layout.dead(channel, spec.dead_letters))
+                    await broker.with_channel(lambda channel: broker.layout.declare_dead_letters(channel, spec.dead_letters))
             specs[spec.name] = spec
             specs.setdefault(spec.dead_letters, QueueSpec(spec.dead_letters))
 
@@ -84,7 +84,7 @@ class RabbitQueues:
 
     def queue(self, name: str) -> RabbitQueue:
         broker = self._connected()
-        is_there = broker.run(broker.wire.again(lambda: self._is_there(name)))
+        is_there = broker.run(broker.connection.again(lambda: self._is_there(name)))
         spec = broker.run(broker.spec(name)) if is_there else None
         if not is_there:
             raise no_queue(name, broker.run(broker.specs(anew=True)))
@@ -103,7 +103,7 @@ class RabbitQueues:
             spec = specs.pop(name) if name in specs else gone[0]
             gone.append(spec)
             last = all(other.origin != spec.origin for other in specs.values())
-            await broker.step(lambda channel: broker.layout.delete(channel, spec, last))
+            await broker.with_channel(lambda channel: broker.layout.delete(channel, spec, last))
 
         broker.run(broker.change(remove))
         self._open.pop(name, None)
@@ -115,7 +115,7 @@ class RabbitQueues:
         async def ask(channel: Channel) -> int:
             return int((await channel.ask("queue_purge", broker.layout.name(queue.spec.name))).message_count)
 
-        purged = broker.run(broker.wire.again(lambda: broker.asking(ask)))
+        purged = broker.run(broker.connection.again(lambda: broker.ask(ask)))
         queue.count("purged", purged)
         return purged
 
@@ -142,7 +142,7 @@ class RabbitQueues:
             return True
 
         try:
-            return await broker.asking(ask)
+            return await broker.ask(ask)
         except Closed as error:
             if error.code != NOT_FOUND:
                 raise

@@ -87,7 +87,7 @@ class RabbitSettings:
 
     @property
     def patience(self) -> float:
-        """Seconds that a broker may be away before a call fails."""
+        """Seconds that a broker may be unreachable before a call fails."""
         return float(self.get("patience", _SECONDS["patience"]))
 
     def parameters(self) -> list[Any]:

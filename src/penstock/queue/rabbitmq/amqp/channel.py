@@ -1,11 +1,11 @@
-"""A channel whose answers can be awaited; whoever waits is told when it is closed."""
+"""A channel whose answers can be awaited; whoever waits hears when it is closed."""
 
 import asyncio
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from penstock.errors import LogError
-from penstock.queue.rabbitmq.amqp.library import library, words
+from penstock.queue.rabbitmq.amqp.library import library, reason_of
 
 NOT_FOUND, LOCKED, DIFFERENT = 404, 405, 406  # codes of the broker
 
@@ -22,7 +22,7 @@ class Closed(LogError):
         self.code, self.text = code, text
 
 
-class Got(NamedTuple):
+class Fetched(NamedTuple):
     """What the broker handed out."""
 
     tag: int
@@ -70,9 +70,9 @@ class Channel:
         try:
             getattr(self.raw, method)(*arguments, **named)
         except library().exceptions.AMQPError as error:
-            raise self.end or Lost("the connection to RabbitMQ is gone", words(error)) from error
+            raise self.end or Lost("the connection to RabbitMQ is gone", reason_of(error)) from error
 
-    async def get(self, queue: str) -> Got | None:
+    async def get(self, queue: str) -> Fetched | None:
         """The next message of a queue, if there is one."""
         future = self.future()
         empty = library().spec.Basic.GetEmpty
@@ -86,7 +86,7 @@ class Channel:
 
         self.raw.add_callback(nothing, [empty])
         self.tell("basic_get", queue, callback=found)
-        result: Got | None = await future
+        result: Fetched | None = await future
         return result
 
     async def close(self) -> None:
@@ -99,7 +99,7 @@ class Channel:
 
     def _closed(self, _: Any, reason: Any) -> None:
         by_broker = isinstance(reason, library().exceptions.ChannelClosedByBroker)
-        self.end = Closed(reason.reply_code, reason.reply_text) if by_broker else Lost("the connection broke", words(reason))
+        self.end = Closed(reason.reply_code, reason.reply_text) if by_broker else Lost("the connection broke", reason_of(reason))
         for future in list(self._waiting):
             if not future.done():
                 future.set_exception(self.end)
@@ -113,5 +113,5 @@ def bring(future: "asyncio.Future[Any]", result: Any) -> None:
         future.set_result(result)
 
 
-def got(method: Any, properties: Any, body: bytes) -> Got:
-    return Got(method.delivery_tag, method.redelivered, method.exchange, method.routing_key, properties, body)
+def got(method: Any, properties: Any, body: bytes) -> Fetched:
+    return Fetched(method.delivery_tag, method.redelivered, method.exchange, method.routing_key, properties, body)

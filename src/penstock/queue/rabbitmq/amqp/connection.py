@@ -1,4 +1,4 @@
-"""Connections to the broker. They live in a thread of their own, which answers heartbeats while nobody calls."""
+"""Connections to the broker, in a thread of their own that answers heartbeats while nobody calls."""
 
 import asyncio
 import threading
@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from penstock.errors import LogError
 from penstock.queue.rabbitmq.amqp.channel import Channel, Lost, bring
-from penstock.queue.rabbitmq.amqp.library import away, library, words
+from penstock.queue.rabbitmq.amqp.library import library, reason_of, unreachable
 from penstock.queue.rabbitmq.settings import RabbitSettings
 
 T = TypeVar("T")
@@ -16,8 +16,8 @@ _PAUSE, _LONGEST = 0.02, 0.5  # seconds between two attempts to connect
 _HOPELESS = ("AuthenticationError", "ProbableAuthenticationError", "ProbableAccessDeniedError", "IncompatibleProtocolError")
 
 
-class Line:
-    """The thread in which all talking is done; callers of other threads wait for what it brings."""
+class EventLoopThread:
+    """The thread of the event loop that all connections use; callers in other threads wait for its results."""
 
     def __init__(self) -> None:
         self.loop = asyncio.new_event_loop()
@@ -50,12 +50,12 @@ class Line:
             self.loop.close()
 
 
-class Wire:
+class Connection:
     """One connection, made when it is needed, and anew when it was lost."""
 
-    def __init__(self, line: Line, settings: RabbitSettings) -> None:
-        self._loop, self.settings = line.loop, settings
-        self._connection: Any = None
+    def __init__(self, thread: EventLoopThread, settings: RabbitSettings) -> None:
+        self._loop, self.settings = thread.loop, settings
+        self._amqp: Any = None
         self._opening = asyncio.Lock()
         self.blocked = ""  # why the broker takes no messages, while it takes none
         self.version: tuple[int, ...] = ()
@@ -69,7 +69,7 @@ class Wire:
                 return await self._channel(await self._connected())
             except Lost as error:
                 if self._loop.time() > deadline:
-                    raise away(self.settings.where, error.detail[0] if error.detail else error.what) from error
+                    raise unreachable(self.settings.where, error.detail[0] if error.detail else error.what) from error
             await asyncio.sleep(pause)
             pause = min(pause * 2, _LONGEST)
 
@@ -81,7 +81,7 @@ class Wire:
                 return await work()
             except Lost as error:
                 if self._loop.time() > deadline:
-                    raise away(self.settings.where, error.detail[0] if error.detail else error.what) from error
+                    raise unreachable(self.settings.where, error.detail[0] if error.detail else error.what) from error
                 await asyncio.sleep(_PAUSE)
 
     async def unblocked(self, seconds: float) -> bool:
@@ -94,18 +94,18 @@ class Wire:
         return not self.blocked
 
     async def close(self) -> None:
-        if self._connection is not None and self._connection.is_open:
+        if self._amqp is not None and self._amqp.is_open:
             ended = self._loop.create_future()
-            self._connection.add_on_close_callback(lambda *_: bring(ended, None))
-            self._connection.close()
+            self._amqp.add_on_close_callback(lambda *_: bring(ended, None))
+            self._amqp.close()
             with suppress(TimeoutError):
                 await asyncio.wait_for(ended, 5)
 
     async def _connected(self) -> Any:
         async with self._opening:
-            if self._connection is None or not self._connection.is_open:
-                self._connection = await self._connect()
-            return self._connection
+            if self._amqp is None or not self._amqp.is_open:
+                self._amqp = await self._connect()
+            return self._amqp
 
     async def _connect(self) -> Any:
         done = self._loop.create_future()
@@ -124,22 +124,22 @@ class Wire:
         return found
 
     def _failure(self, error: BaseException) -> LogError:
-        """Asking again helps against a broker that is away, not against one that says no."""
-        kind = words(error).split(":")[0]
+        """Asking again helps against a broker that is unreachable, not against one that says no."""
+        kind = reason_of(error).split(":")[0]
         if kind in _HOPELESS:
             return LogError(
                 f"RabbitMQ at {self.settings.where} does not let user {self.settings.user or 'guest'} in",
-                f"vhost {self.settings.vhost}: {words(error)}",
+                f"vhost {self.settings.vhost}: {reason_of(error)}",
                 hint="check user, password and vhost of the address",
             )
-        return Lost("no connection", words(error))
+        return Lost("no connection", reason_of(error))
 
     async def _channel(self, connection: Any) -> Channel:
         opened = self._loop.create_future()
         try:
             raw = connection.channel(on_open_callback=lambda _: bring(opened, True))
         except library().exceptions.AMQPError as error:
-            raise Lost("the connection broke", words(error)) from error
+            raise Lost("the connection broke", reason_of(error)) from error
         channel = Channel(raw, self._loop)
         channel.at_end(lambda: bring(opened, False))
         if not await opened:

@@ -1,4 +1,4 @@
-"""Messages as AMQP has them. What it has no property for stands in one header, as in records of a topic."""
+"""Messages as AMQP has them: what it has no property for stands in one header, as in records of a topic."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from penstock.errors import BadInput
 from penstock.queue.dead_letters import HEADER as DEAD
 from penstock.queue.dead_letters import as_dead_letter
 from penstock.queue.port import Message
-from penstock.queue.rabbitmq.amqp.channel import Got
+from penstock.queue.rabbitmq.amqp.channel import Fetched
 from penstock.queue.rabbitmq.amqp.library import library
 from penstock.queue.state.machine import EXPIRED
 from penstock.queue.state.routing import FOR
@@ -32,7 +32,7 @@ _REASONS = {
 
 
 @dataclass(frozen=True)
-class Said:
+class MessageHeader:
     """What stands in the header."""
 
     key: str | None = None
@@ -48,10 +48,10 @@ class Said:
         )
 
 
-def said_of(message: Message, now: int, tries: int = 0) -> Said:
+def header_of(message: Message, now: int, tries: int = 0) -> MessageHeader:
     due = now + micros(message.delay) if message.delay else 0
     expires = now + micros(message.ttl) if message.ttl is not None else 0
-    return Said(message.key, message.route, now, due, expires, tries)
+    return MessageHeader(message.key, message.route, now, due, expires, tries)
 
 
 def check_sendable(message: Message, priorities: bool) -> Message:
@@ -69,56 +69,57 @@ def check_sendable(message: Message, priorities: bool) -> Message:
     return message
 
 
-def properties_of(message: Message, said: Said, now: int, expire: bool = True) -> Any:
+def properties_of(message: Message, header: MessageHeader, now: int, expire: bool = True) -> Any:
     """The properties that the message is published with. expire: the broker may take it out when it expires."""
-    left = (said.expires - now) // 1000 if said.expires and expire else None
+    left = (header.expires - now) // 1000 if header.expires and expire else None
     headers: dict[str, Any] = {wire_name(name): wire_value(value) for name, value in message.headers.items() if name != FOR}
-    headers[HEADER] = said.encoded().decode()
+    headers[HEADER] = header.encoded().decode()
     return library().BasicProperties(
         message_id=message.id,
         headers=headers,
         priority=message.priority,
         delivery_mode=PERSISTENT,
         expiration=str(max(left, 0)) if left is not None and left <= LONGEST else None,
-        timestamp=said.sent // 1_000_000,
+        timestamp=header.sent // 1_000_000,
     )
 
 
-def opened(got: Got, queue: str, prefix: str, delays: str) -> tuple[Message, Said]:
-    """The message, and what its header says. A letter that the broker itself put among the dead looks like all others.
+def decode(got: Fetched, queue: str, prefix: str, delays: str) -> tuple[Message, MessageHeader]:
+    """The message, and what its header says. A dead letter of the broker's own looks like all others.
 
-    prefix: of the names of all queues. delays: how the names of those begin that messages rest in."""
+    prefix: of the names of all queues. delays: the prefix of the queues that delay messages."""
     found = dict(got.properties.headers or {})
-    said = _said(found.pop(HEADER, None), got)
+    header = _decode_header(found.pop(HEADER, None), got)
     headers = {name.removeprefix(_NAMED): _bytes(value) for name, value in found.items() if not name.startswith(_KEPT)}
-    message = Message(got.body, got.properties.message_id or "", said.key, headers, got.properties.priority or 0, route=said.route)
+    id, priority = got.properties.message_id or "", got.properties.priority or 0
+    message = Message(got.body, id, header.key, headers, priority, route=header.route)
     deaths = [death for death in found.get("x-death") or () if not str(death.get("queue", "")).startswith(delays)]
     if DEAD not in headers and deaths and str(deaths[0].get("queue")) != queue:
-        return _buried(message, deaths[0], said, prefix), Said(said.key, said.route, said.sent)
-    return message, said
+        return _dead_letter(message, deaths[0], header, prefix), MessageHeader(header.key, header.route, header.sent)
+    return message, header
 
 
-def _buried(message: Message, death: Mapping[str, Any], said: Said, prefix: str) -> Message:
+def _dead_letter(message: Message, death: Mapping[str, Any], header: MessageHeader, prefix: str) -> Message:
     queue, reason = str(death["queue"]).removeprefix(prefix), str(death.get("reason", ""))
     at = death.get("time")
-    when = micros(at) if at is not None else said.sent
-    return as_dead_letter(message, queue, f"{queue}/{message.id}", said.tries, _REASONS.get(reason, reason), when)
+    when = micros(at) if at is not None else header.sent
+    return as_dead_letter(message, queue, f"{queue}/{message.id}", header.tries, _REASONS.get(reason, reason), when)
 
 
-def count_of(got: Got, said: Said) -> int:
-    """How often the message was tried before. Quorum queues count that; of others it is known whether somebody had it."""
+def count_of(got: Fetched, header: MessageHeader) -> int:
+    """How often the message was delivered before. Quorum queues count that; of others it is known whether it was."""
     found = got.properties.headers or {}
     if "x-delivery-count" in found or "x-acquired-count" in found:
-        return said.tries + int(found.get("x-delivery-count", 0))
-    return said.tries + int(got.redelivered)
+        return header.tries + int(found.get("x-delivery-count", 0))
+    return header.tries + int(got.redelivered)
 
 
-def _said(header: Any, got: Got) -> Said:
+def _decode_header(encoded: Any, got: Fetched) -> MessageHeader:
     sent = int(got.properties.timestamp or 0) * 1_000_000
     try:
-        return Said(**orjson.loads(header))
+        return MessageHeader(**orjson.loads(encoded))
     except (ValueError, TypeError):
-        return Said(route=got.routing_key if got.exchange else "", sent=sent)  # another program's
+        return MessageHeader(route=got.routing_key if got.exchange else "", sent=sent)  # another program's
 
 
 def wire_name(name: str) -> str:

@@ -1,4 +1,4 @@
-"""The client library, and its errors in our words."""
+"""The client library pika, and its errors translated."""
 
 import logging
 from functools import cache
@@ -19,11 +19,11 @@ def library() -> Any:
     return pika
 
 
-def away(where: str, why: str) -> LogError:
+def unreachable(where: str, why: str) -> LogError:
     return LogError(f"RabbitMQ at {where} cannot be used", why, hint="what was not acknowledged can be sent again")
 
 
-def words(error: BaseException | object) -> str:
+def reason_of(error: BaseException | object) -> str:
     """What an error of the client says; never more than its reply, for its parameters hold passwords."""
     found: Any = error
     while getattr(found, "exceptions", None):  # of an attempt to connect: the last one that was tried

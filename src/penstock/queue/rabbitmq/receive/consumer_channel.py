@@ -1,4 +1,4 @@
-"""How messages are taken from the broker, and handed back to it: over one channel for each consumer."""
+"""The channel over which one consumer receives messages of a queue, and gives them back."""
 
 import asyncio
 import itertools
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import Any
 
-from penstock.queue.rabbitmq.amqp.channel import Channel, Got, got
+from penstock.queue.rabbitmq.amqp.channel import Channel, Fetched, got
 
 FEW = 3  # messages up to which they are asked for one by one
 _SHORT = 0.2  # seconds until messages that were seen count as taken by somebody else
@@ -14,32 +14,32 @@ _BACK = 2.0  # the same for messages that were put back
 _PAUSE = 0.005
 
 
-class Till:
-    """The channel of one consumer of one queue."""
+class ConsumerChannel:
+    """Of one consumer of one queue."""
 
     def __init__(self, channel: Channel, queue: str, consumer: str) -> None:
-        self.channel, self.lock = channel, asyncio.Lock()
+        self.amqp, self.lock = channel, asyncio.Lock()
         self._queue, self._consumer, self._numbers = queue, consumer, itertools.count(1)
         self._tags: set[int] = set()  # all that are not settled
 
-    async def take(self, most: int) -> list[Got]:
+    async def take(self, most: int) -> list[Fetched]:
         """What is ready, at most so many."""
         found = await self._one_by_one(most) if most <= FEW else await self._burst(most)
         self._tags.update(one.tag for one in found)
         return found
 
-    async def _one_by_one(self, most: int) -> list[Got]:
-        found: list[Got] = []
-        while len(found) < most and (one := await self.channel.get(self._queue)) is not None:
+    async def _one_by_one(self, most: int) -> list[Fetched]:
+        found: list[Fetched] = []
+        while len(found) < most and (one := await self.amqp.get(self._queue)) is not None:
             found.append(one)
         return found
 
-    async def _burst(self, most: int) -> list[Got]:
+    async def _burst(self, most: int) -> list[Fetched]:
         """A consumer that is there for a moment: the broker sends it as many as it may have, and it leaves."""
         most = min(most, await self.ready())
         if not most:
             return []
-        found, everything = list[Got](), self.channel.future()
+        found, everything = list[Fetched](), self.amqp.future()
 
         def come(_: Any, method: Any, properties: Any, body: bytes) -> None:
             found.append(got(method, properties, body))
@@ -47,11 +47,11 @@ class Till:
                 everything.set_result(None)
 
         name = f"{self._consumer}#{next(self._numbers)}"
-        await self.channel.ask("basic_qos", prefetch_count=most)
-        await self.channel.ask("basic_consume", self._queue, come, consumer_tag=name)
+        await self.amqp.ask("basic_qos", prefetch_count=most)
+        await self.amqp.ask("basic_consume", self._queue, come, consumer_tag=name)
         with suppress(TimeoutError):
             await asyncio.wait_for(everything, _SHORT)
-        await self.channel.ask("basic_cancel", name)
+        await self.amqp.ask("basic_cancel", name)
         return found
 
     def acknowledge(self, tags: Iterable[int]) -> None:
@@ -61,18 +61,18 @@ class Till:
             return
         last = max(wanted)
         if all(tag in wanted for tag in self._tags if tag <= last):
-            self.channel.tell("basic_ack", last, multiple=True)
+            self.amqp.tell("basic_ack", last, multiple=True)
         else:
             for tag in sorted(wanted):
-                self.channel.tell("basic_ack", tag)
+                self.amqp.tell("basic_ack", tag)
         self._tags -= wanted
 
     def back(self, tag: int, tried: bool) -> None:
-        """The broker lends it again, at once; it counts those that were tried, and before 4.3 the others, too."""
-        self.channel.tell("basic_reject" if tried else "basic_nack", tag, requeue=True)
+        """The broker delivers it again, at once; it counts those that were tried, and before 4.3 the others, too."""
+        self.amqp.tell("basic_reject" if tried else "basic_nack", tag, requeue=True)
         self._tags.discard(tag)
 
-    async def put_back(self, found: Sequence[Got]) -> None:
+    async def put_back(self, found: Sequence[Fetched]) -> None:
         """As if nobody had had them. Returns when the queue counts them again: a quorum queue does so a moment later."""
         loop, there = asyncio.get_running_loop(), await self.ready()
         until = loop.time() + _BACK
@@ -83,7 +83,7 @@ class Till:
 
     async def ready(self) -> int:
         """How many messages wait."""
-        return int((await self.channel.ask("queue_declare", self._queue, passive=True)).message_count)
+        return int((await self.amqp.ask("queue_declare", self._queue, passive=True)).message_count)
 
     async def settled(self) -> None:
         """Returns after an answer of the queue: what was said before has been heard, or the channel is known to be gone."""

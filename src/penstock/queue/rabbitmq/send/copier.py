@@ -1,4 +1,4 @@
-"""Messages that leave their queue as a copy: to rest, to be counted, to the dead letters. The copy is confirmed first."""
+"""Copies messages of a queue: to delay them, to requeue them with a count, to the dead letters. The copy is confirmed first."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -8,88 +8,98 @@ from typing import Any, NamedTuple
 from penstock.errors import LogError
 from penstock.queue.dead_letters import as_dead_letter
 from penstock.queue.port import Message, QueueSpec
-from penstock.queue.rabbitmq.amqp.connection import Wire
-from penstock.queue.rabbitmq.amqp.envelope import Said, properties_of
+from penstock.queue.rabbitmq.amqp.connection import Connection
+from penstock.queue.rabbitmq.amqp.envelope import MessageHeader, properties_of
 from penstock.queue.rabbitmq.layout import Layout
-from penstock.queue.rabbitmq.send.publication import Outcome, Parcel
+from penstock.queue.rabbitmq.send.publication import Outcome, Publication
 from penstock.queue.rabbitmq.send.publisher import Publisher
 
 PATIENCE = 5.0  # seconds for which a broker short of memory may keep a settlement waiting
 
 
-class Letter(NamedTuple):
-    """A message that was lent so often."""
+class CopiedMessage(NamedTuple):
+    """A message, its header, and how often it was delivered."""
 
     message: Message
-    said: Said
+    header: MessageHeader
     tries: int
 
 
 class Copier:
-    """Puts messages of one queue in again, or away. LogError, or Full, if the broker does not take them."""
+    """Of one queue. LogError, or Full, if the broker does not take the copies."""
 
     def __init__(
-        self, wire: Wire, publisher: Publisher, layout: Layout, spec: QueueSpec, now: Callable[[], int], counts: Counter[str]
+        self,
+        connection: Connection,
+        publisher: Publisher,
+        layout: Layout,
+        spec: QueueSpec,
+        now: Callable[[], int],
+        counts: Counter[str],
     ) -> None:
         self.layout, self.now, self.name = layout, now, layout.name(spec.name)
-        self._wire, self._publisher, self._spec, self._counts = wire, publisher, spec, counts
+        self._connection, self._publisher, self._spec, self._counts = connection, publisher, spec, counts
 
-    async def bury(self, letters: Sequence[Letter], reason: str) -> None:
+    async def dead_letter(self, copies: Sequence[CopiedMessage], reason: str) -> None:
         """To the dead letters, as they look everywhere."""
-        now, dead, parcels = self.now(), self.layout.name(self._spec.dead_letters), list[Parcel]()
-        for message, said, count in letters:
-            letter = as_dead_letter(message, self._spec.name, f"{self._spec.name}/{message.id}", count, reason, now)
-            parcels.append(Parcel("", dead, properties_of(letter, Said(said.key, said.route, now), now), message.body))
-        outcomes = await self.put(parcels)
+        now, dead, publications = self.now(), self.layout.name(self._spec.dead_letters), list[Publication]()
+        for message, header, count in copies:
+            copy = as_dead_letter(message, self._spec.name, f"{self._spec.name}/{message.id}", count, reason, now)
+            publications.append(
+                Publication("", dead, properties_of(copy, MessageHeader(header.key, header.route, now), now), message.body)
+            )
+        outcomes = await self.put(publications)
         if "returned" in outcomes:  # somebody deleted the queue of them
-            channel = await self._wire.channel()
-            await self.layout.dead(channel, self._spec.dead_letters)
+            channel = await self._connection.channel()
+            await self.layout.declare_dead_letters(channel, self._spec.dead_letters)
             await channel.close()
-            outcomes = await self.put(parcels)
+            outcomes = await self.put(publications)
         _all_in(outcomes, dead)
-        self._counts["dead"] += len(letters)
+        self._counts["dead"] += len(copies)
 
-    async def again(self, letters: Sequence[Letter]) -> list[bool]:
+    async def requeue(self, copies: Sequence[CopiedMessage]) -> list[bool]:
         """To the end of the queue, with the count they have; whether each of them is in."""
         now = self.now()
-        parcels = [Parcel("", self.name, self._counted(letter, now, due=0), letter.message.body) for letter in letters]
-        return [outcome == "in" for outcome in await self.put(parcels)]
+        publications = [Publication("", self.name, self._counted(copy, now, due=0), copy.message.body) for copy in copies]
+        return [outcome == "in" for outcome in await self.put(publications)]
 
-    async def rest(self, letters: Sequence[Letter], due: int | None = None) -> None:
-        """Out of the queue until then, or until the time that each of them names."""
-        now, parcels = self.now(), list[Parcel]()
-        for letter in letters:
-            at = letter.said.due if due is None else due
-            parcels.append(Parcel("", self.name, self._counted(letter, now, at), letter.message.body, max(1, at - now)))
-        _all_in(await self.put(parcels), self.name)
+    async def delay(self, copies: Sequence[CopiedMessage], due: int | None = None) -> None:
+        """Out of the queue until then, or until each of them is due."""
+        now, publications = self.now(), list[Publication]()
+        for copy in copies:
+            at = copy.header.due if due is None else due
+            publications.append(Publication("", self.name, self._counted(copy, now, at), copy.message.body, max(1, at - now)))
+        _all_in(await self.put(publications), self.name)
 
-    async def put(self, parcels: Sequence[Parcel], wait: float | None = None) -> list[Outcome]:
-        """Publishes them, those that have to rest where they rest for so long."""
-        if not parcels:
+    async def put(self, publications: Sequence[Publication], wait: float | None = None) -> list[Outcome]:
+        """Publishes them, those with a delay through the exchange that delays them."""
+        if not publications:
             return []
         wait = PATIENCE if wait is None else wait
-        if not any(parcel.rest for parcel in parcels):
-            return await self._publisher.publish(parcels, wait)
-        outcomes = await self._publisher.publish(await self._placed(parcels), wait)
-        if any(found == "returned" and parcel.rest for found, parcel in zip(outcomes, parcels, strict=True)):
-            self.layout.forget()  # somebody deleted the places: they are made again
-            outcomes = await self._publisher.publish(await self._placed(parcels), wait)
+        if not any(publication.delay for publication in publications):
+            return await self._publisher.publish(publications, wait)
+        outcomes = await self._publisher.publish(await self._delayed(publications), wait)
+        if any(found == "returned" and publication.delay for found, publication in zip(outcomes, publications, strict=True)):
+            self.layout.forget()  # somebody deleted the exchanges: they are made again
+            outcomes = await self._publisher.publish(await self._delayed(publications), wait)
         return outcomes
 
-    async def _placed(self, parcels: Sequence[Parcel]) -> list[Parcel]:
-        channel = await self._wire.channel()
-        placed = []
-        for parcel in parcels:
-            if parcel.rest:
-                parcel.properties.expiration = None  # it rests, however long it may live
-                parcel = parcel._replace(exchange=await self.layout.rest(channel, -(-parcel.rest // 1000)))
-            placed.append(parcel)
+    async def _delayed(self, publications: Sequence[Publication]) -> list[Publication]:
+        channel = await self._connection.channel()
+        delayed = []
+        for publication in publications:
+            if publication.delay:
+                publication.properties.expiration = None  # the delay is not cut short by its expiry
+                publication = publication._replace(
+                    exchange=await self.layout.delay_exchange(channel, -(-publication.delay // 1000))
+                )
+            delayed.append(publication)
         await channel.close()
-        return placed
+        return delayed
 
-    def _counted(self, letter: Letter, now: int, due: int) -> Any:
-        said = replace(letter.said, due=due, tries=letter.tries)
-        return properties_of(letter.message, said, now, expire=self._spec.limit.policy != "drop-oldest")
+    def _counted(self, copy: CopiedMessage, now: int, due: int) -> Any:
+        header = replace(copy.header, due=due, tries=copy.tries)
+        return properties_of(copy.message, header, now, expire=self._spec.limit.policy != "drop-oldest")
 
 
 def _all_in(outcomes: Sequence[Outcome], queue: str) -> None:

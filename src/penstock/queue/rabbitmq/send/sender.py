@@ -1,4 +1,4 @@
-"""Puts messages into a source: at once, or after a rest; within the limits of the queue they are sent to."""
+"""Sends messages to a source: at once, or after a delay; within the limits of the queue they are sent to."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -7,10 +7,10 @@ from penstock.core.time import micros
 from penstock.errors import Full, Unroutable
 from penstock.queue.errors import full, too_large, unroutable
 from penstock.queue.port import Message, QueueSpec
-from penstock.queue.rabbitmq.amqp.envelope import properties_of, said_of
+from penstock.queue.rabbitmq.amqp.envelope import header_of, properties_of
 from penstock.queue.rabbitmq.broker import Broker
 from penstock.queue.rabbitmq.send.copier import Copier
-from penstock.queue.rabbitmq.send.publication import Outcome, Parcel
+from penstock.queue.rabbitmq.send.publication import Outcome, Publication
 from penstock.queue.state.routing import FOR, takes
 
 _ROOM = 0.02  # seconds between two looks for room
@@ -18,7 +18,7 @@ _ROOM = 0.02  # seconds between two looks for room
 Specs = Mapping[str, QueueSpec]
 
 
-class Sending:
+class Sender:
     """Sends through one queue."""
 
     def __init__(self, broker: Broker, copier: Copier, spec: QueueSpec, ours: bool, ready: Callable[[], Awaitable[int]]) -> None:
@@ -27,10 +27,10 @@ class Sending:
 
     async def send(self, messages: Sequence[Message], wait: float) -> list[str | None]:
         targets = await self._targets(messages)
-        parcels = self._parcels(messages, targets, await self._may_expire(messages))
+        publications = self._publications(messages, targets, await self._may_expire(messages))
         if self._spec.limit.policy in ("push-back", "drop-newest"):
-            return await self._limited(messages, parcels, wait)
-        outcomes = await self._copier.put(parcels, wait)
+            return await self._limited(messages, publications, wait)
+        outcomes = await self._copier.put(publications, wait)
         _check_returned(outcomes, messages, targets, self._spec)
         return [message.id for message in messages]
 
@@ -60,20 +60,20 @@ class Sending:
         specs = await self._broker.known(lately=True)
         return all(spec.limit.policy != "drop-oldest" for spec in specs.values() if spec.origin == self._spec.origin)
 
-    def _parcels(self, messages: Sequence[Message], targets: Sequence[Sequence[str]], expire: bool) -> list[Parcel]:
-        now, layout, found = self._copier.now(), self._copier.layout, list[Parcel]()
+    def _publications(self, messages: Sequence[Message], targets: Sequence[Sequence[str]], expire: bool) -> list[Publication]:
+        now, layout, found = self._copier.now(), self._copier.layout, list[Publication]()
         for message, names in zip(messages, targets, strict=True):
-            said = said_of(message, now)
+            header = header_of(message, now)
             rest = micros(message.delay)
             for name in names:
-                found.append(Parcel("", layout.name(name), properties_of(message, said, now, expire), message.body, rest))
+                found.append(Publication("", layout.name(name), properties_of(message, header, now, expire), message.body, rest))
             if not names:
                 exchange = layout.name(self._spec.origin)
-                found.append(Parcel(exchange, message.route, properties_of(message, said, now, expire), message.body))
+                found.append(Publication(exchange, message.route, properties_of(message, header, now, expire), message.body))
         return found
 
-    async def _limited(self, messages: Sequence[Message], parcels: Sequence[Parcel], wait: float) -> list[str | None]:
-        """Of a queue that is its own source: there is one parcel for each message."""
+    async def _limited(self, messages: Sequence[Message], publications: Sequence[Publication], wait: float) -> list[str | None]:
+        """Of a queue that is its own source: there is one publication for each message."""
         loop = asyncio.get_running_loop()
         until = loop.time() + wait
         self._check_size(messages)
@@ -81,7 +81,7 @@ class Sending:
         while True:
             left = [i for i, is_in in into.items() if not is_in]
             fitting = left[: await self._room(len(left))]
-            outcomes = await self._copier.put([parcels[i] for i in fitting], max(0.0, until - loop.time()))
+            outcomes = await self._copier.put([publications[i] for i in fitting], max(0.0, until - loop.time()))
             into |= {i: found == "in" for i, found in zip(fitting, outcomes, strict=True)}
             if all(into.values()) or self._spec.limit.policy == "drop-newest":
                 return [message.id if into[i] else None for i, message in enumerate(messages)]
