@@ -15,7 +15,7 @@ from penstock.log.memory import MemoryLog
 from penstock.log.port import TopicSpec
 from penstock.queue.bridge.to_topic import QueueToTopic
 from penstock.queue.memory import MemoryQueues
-from penstock.queue.on_log.deduplication import Remembered
+from penstock.queue.on_log.deduplication import SeenIds
 from penstock.queue.on_log.records import HEADER
 from penstock.queue.port import Consumer, Delivery, Message, QueueSpec, Settlement
 
@@ -127,19 +127,19 @@ def test_a_bridge_that_shuts_nobody_out_is_caught(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_bridge_that_looks_at_the_topic_before_it_shuts_others_out_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    real, init = Remembered.read_back, QueueToTopic.__init__
+    real, init = SeenIds.read_back, QueueToTopic.__init__
 
     def made(self: QueueToTopic, *given: object, **named: object) -> None:
         init(self, *given, **named)  # type: ignore[arg-type]
         real(self._ids, self._topic, self.name)
 
     monkeypatch.setattr(QueueToTopic, "__init__", made)
-    monkeypatch.setattr(Remembered, "read_back", lambda self, topic, bridge: None)
+    monkeypatch.setattr(SeenIds, "read_back", lambda self, topic, bridge: None)
     assert caught()
 
 
 def test_a_bridge_that_forgets_what_it_wrote_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Remembered, "read_back", lambda self, topic, bridge: None)
+    monkeypatch.setattr(SeenIds, "read_back", lambda self, topic, bridge: None)
     assert caught()
 
 

@@ -1,1 +1,1 @@
-"""Work queues: single messages, handed out under a lease to whoever asks, until one of them acknowledges."""
+"""Work queues: each message is leased to one consumer at a time, until one of them acknowledges it."""

@@ -1,4 +1,4 @@
-"""Whether a queue, a message, a consumer or a settlement can be as it is given."""
+"""Validates queues, messages, consumers and settlements as they are given."""
 
 import itertools
 import os
@@ -25,12 +25,12 @@ def check_spec(spec: QueueSpec) -> QueueSpec:
     check_name(spec.dead_letters, "queue")
     check_name(spec.origin, "source")
     if spec.dead_letters == spec.name:
-        raise BadInput(f"queue {spec.name} cannot be its own dead letters")
+        raise BadInput(f"queue {spec.name} cannot be its own dead letter queue")
     _check_lease(spec.lease)
     if not _is_time(spec.retry):
-        raise BadInput(f"a retry after {spec.retry} cannot be", hint="between at once and a year")
+        raise BadInput(f"retry cannot be {spec.retry}", hint="at least 0 seconds, at most a year")
     if not _is_count(spec.tries):
-        raise BadInput(f"{spec.tries} tries cannot be", hint="tries=1 lends every message once")
+        raise BadInput(f"tries cannot be {spec.tries}", hint="at least 1: tries=1 delivers every message once")
     for binding in spec.bindings:
         check_route(binding.route, pattern=True)
         _check_headers(binding.headers)
@@ -41,11 +41,11 @@ def check_spec(spec: QueueSpec) -> QueueSpec:
 def _check_limit(spec: QueueSpec) -> None:
     limit = spec.limit
     if limit.policy not in POLICIES:
-        raise BadInput(f"{limit.policy!r} does not say what happens when there is too much", hint=f"one of {', '.join(POLICIES)}")
+        raise BadInput(f"{limit.policy!r} is not a policy of a limit", hint=f"one of {', '.join(POLICIES)}")
     if any(most is not None and not _is_count(most) for most in (limit.messages, limit.bytes)):
-        raise BadInput("a limit has to leave room for something", hint="messages and bytes are at least 1")
+        raise BadInput("the limit of a queue is too small", hint="messages and bytes are at least 1")
     if limit.policy != "buffer" and limit.messages is None and limit.bytes is None:
-        raise BadInput(f"{limit.policy} needs a limit", hint="say how many messages, or how many bytes")
+        raise BadInput(f"{limit.policy} needs a limit", hint="set messages=, bytes= or both")
     if spec.source not in (None, spec.name) and limit.policy in ("push-back", "drop-newest"):
         raise BadInput(
             f"queue {spec.name} cannot {limit.policy.replace('-', ' ')}: it takes what others send to {spec.source}",
@@ -63,9 +63,9 @@ def check_message(message: Message) -> Message:
     if not isinstance(message.body, bytes):
         raise BadInput(f"a message is bytes, not {type(message.body).__name__}", hint="Queue.send takes dicts and text, too")
     if not isinstance(message.priority, int) or not 0 <= message.priority < PRIORITIES:
-        raise BadInput(f"priority {message.priority} cannot be", hint=f"0 to {PRIORITIES - 1}, the highest comes first")
+        raise BadInput(f"priority cannot be {message.priority}", hint=f"0 to {PRIORITIES - 1}; the highest is delivered first")
     if not _is_time(message.delay) or (message.ttl is not None and (not _is_time(message.ttl) or not message.ttl)):
-        raise BadInput("a delay or a time to live cannot be negative, nor longer than a year")
+        raise BadInput("delay and ttl cannot be negative, nor longer than a year")
     if not isinstance(message.id, str) or len(message.id) > _MOST_ID or not message.id.isprintable():
         raise BadInput(f"{str(message.id)[:60]!a} cannot be the id of a message", hint=f"at most {_MOST_ID} printable characters")
     if message.key is not None and not _is_text(message.key):
@@ -77,7 +77,7 @@ def check_message(message: Message) -> Message:
 
 def _check_headers(headers: Mapping[str, bytes]) -> None:
     if not isinstance(headers, Mapping):
-        raise BadInput(f"headers are names and values, not {type(headers).__name__}")
+        raise BadInput(f"headers are a mapping of names to bytes, not {type(headers).__name__}")
     for name, value in headers.items():
         if not _is_text(name) or not name or not isinstance(value, bytes):
             raise BadInput(f"{str(name)[:60]!a} cannot be a header", hint="headers have a name, and bytes for a value")
@@ -87,7 +87,7 @@ def _check_headers(headers: Mapping[str, bytes]) -> None:
 def check_consumer(consumer: Consumer, most: int) -> None:
     """Checked once, however often a consumer asks."""
     if not _is_count(consumer.prefetch) or not _is_count(most):
-        raise BadInput("a consumer asks for one message or more", hint="prefetch and most are at least 1")
+        raise BadInput("a consumer receives one message or more", hint="prefetch and most are at least 1")
     if not _is_text(consumer.name) or not 0 < len(consumer.name) <= _MOST_ID or not consumer.name.isprintable():
         raise BadInput(
             f"{str(consumer.name)[:60]!a} cannot be the name of a consumer", hint=f"1 to {_MOST_ID} printable characters"
@@ -104,21 +104,21 @@ def check_settlements(settlements: Sequence[Settlement]) -> None:
 
 def _check_settlement(settlement: Settlement) -> None:
     if settlement.fate not in FATES:
-        raise BadInput(f"{settlement.fate!r} cannot become of a message", hint=f"one of {', '.join(FATES)}")
+        raise BadInput(f"{settlement.fate!r} is not a way to settle a message", hint=f"one of {', '.join(FATES)}")
     if settlement.delay is not None and settlement.fate == "extend":
         _check_lease(settlement.delay)
     if settlement.delay is not None and not _is_time(settlement.delay):
-        raise BadInput(f"a delay of {settlement.delay} cannot be", hint="between at once and a year")
+        raise BadInput(f"delay cannot be {settlement.delay}", hint="at least 0 seconds, at most a year")
 
 
 def readable(text: str) -> str:
-    """The text, without what no file can hold."""
+    """The text, with what UTF-8 cannot hold replaced."""
     return text.encode(errors="replace").decode()
 
 
 def _check_lease(lease: timedelta) -> None:
     if not _is_time(lease) or not lease:
-        raise BadInput(f"a lease of {lease} cannot be", hint="between a moment and a year")
+        raise BadInput(f"lease cannot be {lease}", hint="more than 0 seconds, at most a year")
 
 
 def _is_time(value: Any) -> bool:
@@ -134,7 +134,7 @@ def _is_text(value: Any) -> bool:
 
 
 class Ids:
-    """Names for messages that have none: short, and never used twice."""
+    """Ids for messages that have none: short, and never used twice."""
 
     def __init__(self) -> None:
         self._numbers, self._prefix, self._pid = itertools.count(1), f"{secrets.token_hex(6)}-", os.getpid()

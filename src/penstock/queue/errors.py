@@ -1,4 +1,4 @@
-"""What is said when messages cannot be taken, or settled."""
+"""The errors of sending and settling."""
 
 from collections.abc import Sequence
 
@@ -22,7 +22,7 @@ def too_large(spec: QueueSpec) -> BadInput:
 
 def unroutable(message: Message, source: str) -> Unroutable:
     return Unroutable(
-        f"no queue of {source} takes a message with the route {message.route or 'that is empty'!r}",
+        f"no queue of {source} takes a message with route {message.route!r}",
         "nothing of this was sent",
         hint="penstock queue list shows what each queue takes",
     )
@@ -30,7 +30,7 @@ def unroutable(message: Message, source: str) -> Unroutable:
 
 def settled_before(id: str, fate: str) -> BadInput:
     if fate == "lost":
-        return BadInput(f"message {id} is in other hands: its lease ran out", hint="do nothing more with it; it is lent again")
+        return BadInput(f"message {id} was lost: its lease ran out", hint="do nothing more with it; it is delivered again")
     hint = "with auto=True a message is done as it is handed out" if fate == "auto" else "a message is settled once"
     return BadInput(f"message {id} is settled already: {fate}", hint=hint)
 
@@ -40,14 +40,14 @@ def lease_lost(queue: str, ids: Sequence[str], count: int) -> LeaseLost:
     others = f"the other {count - len(ids):,} are settled" if len(ids) < count else ""
     what = f"message {ids[0]}" if len(ids) == 1 else f"{ids[0]} and {len(ids) - 1:,} more messages"
     return LeaseLost(
-        f"the lease on {what} of queue {queue} had run out: lent to somebody else by now, or soon",
+        f"the lease on {what} of queue {queue} had run out: it is delivered again",
         *([others] if others else []),
         hint="ask for a longer lease=, call message.extend() in between, or let Queue.work do it",
     )
 
 
 def most(limit: Limit) -> str:
-    """As much as there may be; empty if there is no limit."""
+    """The limit in words; empty if there is none."""
     parts = [
         f"{limit.messages:,} messages" if limit.messages is not None else "",
         f"{limit.bytes:,} bytes" if limit.bytes is not None else "",

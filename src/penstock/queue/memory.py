@@ -23,7 +23,7 @@ from penstock.queue.state.routing import takes
 from penstock.queue.state.stats import state_of
 
 NOTE = "in the memory of one process: gone when it ends"
-MOST = (1_000_000, 256 << 20)  # messages and bytes of a queue that has no limit of its own: memory is no buffer without an end
+MOST = (1_000_000, 256 << 20)  # messages and bytes of a queue that has no limit of its own: memory is finite
 _HEADERS = itemgetter(Message._fields.index("headers"))
 _POLL = 0.05  # seconds between two looks for room: messages that expire make some, too, and wake nobody
 
@@ -190,7 +190,7 @@ class MemoryQueues:
             return self.queue(name).purge()
 
     def publish(self, queue: MemoryQueue, messages: Sequence[Message], wait: float) -> Sequence[str | None]:
-        """Puts messages into all queues of the source that take them: all of them into all of those, or none."""
+        """Sends messages to all queues of the source that take them: all of them to all of those, or none."""
         check_messages(messages)
         messages, deadline = _own(self._ids.named(messages)), time.monotonic() + wait
         with self.guard:
@@ -241,7 +241,7 @@ class MemoryQueues:
 
 
 def _own(messages: Sequence[Message]) -> Sequence[Message]:
-    """The messages, whatever whoever sent them does to their headers later."""
+    """The messages, with headers that the sender cannot change later."""
     if not any(map(_HEADERS, messages)):
         return messages
     return [m._replace(headers=MappingProxyType(dict(m.headers))) if m.headers else m for m in messages]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from penstock.errors import BadInput
 from penstock.queue.client.lease_keeper import LeaseKeeper
-from penstock.queue.dead_letters import alive_again
+from penstock.queue.dead_letters import without_death
 from penstock.queue.message import StoredMessage
 from penstock.queue.options import NOW, Body, as_bytes
 from penstock.queue.port import Consumer, Delivery, Message, QueuePort, Settlement
@@ -38,7 +38,7 @@ class Plan:
     edit: Edit | None = None  # the new body, or the whole message; None leaves the message where it is
     where: Where | None = None
     most: int | None = None
-    revive: bool = True  # what is said of their end is taken off
+    revive: bool = True  # the header that says why they died is taken off
 
     def change(self, stored: StoredMessage) -> Change | None:
         """None: it stays."""
@@ -49,8 +49,8 @@ class Plan:
             return None
         message = edited if isinstance(edited, Message) else stored.message._replace(body=as_bytes(edited))
         to = self.to or _where_it_died(stored)
-        message = alive_again(message) if self.revive else message
-        headers = {**message.headers, FOR: to.encode()}  # others that take from the same source had theirs
+        message = without_death(message) if self.revive else message
+        headers = {**message.headers, FOR: to.encode()}  # the other queues of the same source had theirs
         return Change(stored, to, message._replace(id=message.id or stored.id, headers=headers, delay=NOW, ttl=None))
 
 
@@ -90,7 +90,7 @@ def carry_out(source: QueuePort, target: Callable[[str], QueuePort], plan: Plan,
                 looked += len(lent)
                 _move(lent, target, plan, done, keeper, wait)
         finally:
-            keeper.give_back()  # those that stay were lent, so that nobody took them for the first in line again
+            keeper.give_back()  # those that stay were leased, so that they were not received again and again
     return done
 
 
@@ -118,7 +118,7 @@ def _move(
 def _where_it_died(stored: StoredMessage) -> str:
     if stored.dead is None:
         raise BadInput(
-            f"message {stored.id} is no dead letter: it does not say which queue it belongs to",
-            hint="say where it goes: to=, or --to",
+            f"message {stored.id} is not a dead letter: it does not say which queue it belongs to",
+            hint="name the queue it goes to: to=, or --to",
         )
     return stored.dead.queue

@@ -1,4 +1,4 @@
-"""The queues that a program works with: those of its home's log, those of this process, or those that a URL leads to."""
+"""Opens queues: those of the home's log, those of this process, or those behind a URL."""
 
 import os
 from collections.abc import Callable
@@ -54,8 +54,8 @@ def _on_log(home: Path | None) -> QueuesPort:
     log = open_log(home)
     if not isinstance(log, FileLog):
         raise BadInput(
-            f"{LOG} leads to a log that holds no queues: they need the embedded one",
-            hint=f"say where they are, at=memory: or amqp://host (also {VARIABLE}), or unset {LOG}",
+            f"{LOG} names a log that holds no queues: they need the embedded one",
+            hint=f"name other queues, at=memory: or amqp://host (also {VARIABLE}), or unset {LOG}",
         )
     return LogQueues(log, log.groups())
 

@@ -1,4 +1,4 @@
-"""Queues and messages as users write them: times as text, bodies as text or JSON."""
+"""The options of queues and messages as users write them: times as text, bodies as text or JSON."""
 
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
@@ -45,9 +45,9 @@ class WorkOptions(TypedDict, total=False):
     """How a worker works."""
 
     until_empty: bool
-    prefetch: int | None  # messages that it may hold at once; None: two for each thread
+    prefetch: int | None  # messages that it may hold at once; None: two per thread
     lease: Time | None
-    retry: Time | None  # the rest after the first failure
+    retry: Time | None  # the delay after the first failure
     name: str | None
 
 

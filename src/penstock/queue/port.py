@@ -1,7 +1,7 @@
-"""What a queue is: messages go in, are lent to one consumer at a time, and are gone once one of them acknowledges.
+"""The port of queues: a message is leased to one consumer at a time, and is gone once one of them acknowledges it.
 
-A message that is given back, or whose lease runs out, is lent again; after so many tries it goes to the dead letters, which are a
-queue, too. A queue may take all that is sent to its source, or what its bindings match; several queues of one source are a fan-out.
+A message that is given back, or whose lease runs out, is delivered again; after its last try it goes to the dead letters, which are
+a queue, too. A queue takes all that is sent to its source, or what its bindings match; several queues of one source are a fan-out.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,15 +19,15 @@ _NO_HEADERS: Mapping[str, bytes] = MappingProxyType({})
 
 
 class Message(NamedTuple):
-    """What is sent. Its id goes with it everywhere: into dead letters, through bridges, to whoever tells doubles apart."""
+    """What is sent. Its id goes with it everywhere: into dead letters, through bridges, to where duplicates are found."""
 
     body: bytes
     id: str = ""  # given by the queue where it is empty
-    key: str | None = None  # of messages that belong together: ordered queues lend one of them at a time
+    key: str | None = None  # of messages that belong together: ordered queues deliver one of them at a time
     headers: Mapping[str, bytes] = _NO_HEADERS
     priority: int = 0
-    delay: timedelta = timedelta(0)  # not before so long after it was sent
-    ttl: timedelta | None = None  # not after so long; what nobody took by then goes to the dead letters
+    delay: timedelta = timedelta(0)  # how long after it was sent it is delivered at the earliest
+    ttl: timedelta | None = None  # how long after it was sent it expires, and goes to the dead letters
     route: str = ""  # words with dots between them: what bindings match
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -37,7 +37,7 @@ class Message(NamedTuple):
 
 @dataclass(frozen=True)
 class Binding:
-    """Which messages of its source a queue takes. All that is said has to fit.
+    """Which messages of its source a queue takes: those that match both route and headers.
 
     route: words with dots between them; `*` stands for one word, `#` for any number of them. headers: name and value of those that
     have to be there; any_header: one of them is enough."""
@@ -49,10 +49,10 @@ class Binding:
 
 @dataclass(frozen=True)
 class Limit:
-    """What happens when messages come faster than they are taken.
+    """The limit of a queue, and what happens when messages come faster than they are acked.
 
-    buffer: all are kept, and the limit only says when that is worth a look. push-back: senders wait, and then get Full.
-    drop-newest: what is sent is not kept. drop-oldest: the oldest that nobody holds make room. What was dropped is counted."""
+    buffer: all are kept; the limit is only a threshold for a note. push-back: senders wait, and then get Full.
+    drop-newest: what is sent is dropped. drop-oldest: the oldest that nobody holds are. What was dropped is counted."""
 
     policy: Policy = "buffer"
     messages: int | None = None
@@ -65,14 +65,14 @@ class QueueSpec:
 
     name: str
     source: str | None = None  # the topic or exchange whose messages it takes; None: one of its own name
-    bindings: Sequence[Binding] = ()  # a message is taken if one of them fits; none: all are
+    bindings: Sequence[Binding] = ()  # a message is taken if one of them matches; none: all are
     lease: timedelta = timedelta(seconds=30)
     tries: int = 5  # deliveries; after the last one that fails a message goes to the dead letters
-    retry: timedelta = timedelta(0)  # how long a message rests before it is lent again, if whoever gives it back says nothing
+    retry: timedelta = timedelta(0)  # the delay of a message that is given back without one
     ordered: bool = False  # of one key, one message at a time, in the order sent
     limit: Limit = Limit()
     dead: str | None = None  # the queue of dead letters; None: its own name and ".dead"
-    start: Literal["earliest", "latest"] = "earliest"  # where it begins in a topic that is there already
+    start: Literal["earliest", "latest"] = "earliest"  # where it begins in a topic that exists already
 
     @property
     def origin(self) -> str:
@@ -84,32 +84,32 @@ class QueueSpec:
 
 
 class Delivery(NamedTuple):
-    """A message that is lent. receipt: what it is settled with, good for this delivery alone."""
+    """A message that is leased. receipt: what it is settled with, valid for this delivery alone."""
 
     message: Message
     receipt: str
-    attempt: int  # 1: nobody had it before
+    attempt: int  # 1: it was never delivered before
     sent: int  # microseconds: when the queue got it
-    origin: str = ""  # where it stands: topic/partition/offset, or what the broker has instead
+    origin: str = ""  # where it is: topic/partition/offset, or what the broker has instead
     watched: bool = (
         False  # whoever begins with it settles it with `begin` first: else this delivery is no try if its lease runs out
     )
 
 
 class Settlement(NamedTuple):
-    """What becomes of a delivery. ack: it is done. nack: it is lent again, after `delay`. reject: to the dead letters.
-    extend: its lease begins anew, `delay` long. begin: work on one that is watched begins now."""
+    """What becomes of a delivery. ack: it is done. nack: it is delivered again, after `delay`. reject: to the dead letters.
+    extend: its lease begins anew, `delay` long. begin: work on a watched one begins now."""
 
     receipt: str
     fate: Fate
     delay: timedelta | None = None  # None: what the queue's settings say
     reason: str = ""  # for the dead letters
-    tried: bool = True  # nack: False where nobody began with it, so that this delivery does not count
+    tried: bool = True  # nack: False where work on it never began, so that this delivery does not count
 
 
 @dataclass(frozen=True)
 class Consumer:
-    """Who asks for messages."""
+    """Who receives messages."""
 
     name: str
     prefetch: int = 100  # messages that it may hold at once
@@ -119,26 +119,26 @@ class Consumer:
 
 @dataclass(frozen=True)
 class Held:
-    """What one consumer holds."""
+    """What is leased to one consumer."""
 
     consumer: str
     messages: int
-    seconds: float | None  # until the first of its leases runs out; None where the broker does not tell
+    seconds: float | None  # until the first of its leases runs out; None where the broker does not say
 
 
 @dataclass(frozen=True)
 class QueueState:
-    """A queue as it is now. None: the broker does not tell."""
+    """A queue as it is now. None: the broker does not say."""
 
     spec: QueueSpec
-    ready: int  # can be lent now, or as soon as they were looked at
-    delayed: int | None  # wait for their time
+    ready: int  # can be delivered now, or as soon as they are read
+    delayed: int | None  # not due yet
     lent: int
     bytes: int | None  # of all of them
-    oldest: int | None  # microseconds: when the oldest that is not done was sent
+    oldest: int | None  # microseconds: when the oldest that is not acked was sent
     holders: Sequence[Held] = ()
     counts: Mapping[str, int] = field(default_factory=dict)  # since the beginning: sent, acked, lent again, dead, dropped, refused
-    notes: Sequence[str] = ()  # what a reader of this should know, such as that the queue is gone with its process
+    notes: Sequence[str] = ()  # caveats, such as that the queue is gone with its process
 
 
 class QueuePort(Protocol):
@@ -148,23 +148,23 @@ class QueuePort(Protocol):
     def spec(self) -> QueueSpec: ...
 
     def send(self, messages: Sequence[Message], wait: float = 0.0) -> Sequence[str | None]:
-        """Called to put messages in: all of them are as safe as the broker makes them when it returns, in their order. Their ids;
+        """Called to send messages: all of them are as durable as the broker makes them when it returns, in their order. Their ids;
         None for one that was dropped. Full if the queue pushed back for `wait` seconds: then none of them is in. Unroutable if
-        there is one that no queue of the source takes."""
+        no queue of the source takes one of them."""
         ...
 
     def receive(self, consumer: Consumer, most: int = 1, auto: bool = False) -> Sequence[Delivery]:
-        """Called to borrow what is ready: never more than `most`, nor than the consumer's prefetch leaves; the highest priority
-        first, and then the oldest. Does not wait. auto: they are done as soon as they are handed out."""
+        """Called to lease what is ready: never more than `most`, nor than the consumer's prefetch leaves; the highest priority
+        first, and then the oldest. Does not wait. auto: they are acked as they are delivered."""
         ...
 
     def settle(self, settlements: Sequence[Settlement]) -> Sequence[str]:
-        """Called when it is known what becomes of deliveries; as safe as a send when it returns. The receipts whose lease had run
-        out, or that were settled before: nothing was done for those."""
+        """Called to settle deliveries; as durable as a send when it returns. The receipts whose lease had run out, or that were
+        settled before: nothing was done for those."""
         ...
 
     def peek(self, most: int = 10) -> Sequence[Delivery]:
-        """Called to look: the first messages that nobody holds, in their order. They are not lent, and have no receipt."""
+        """Called to look: the first messages that nobody holds, in their order. They are not leased, and have no receipt."""
         ...
 
     def state(self) -> QueueState:

@@ -1,4 +1,4 @@
-"""A queue, as users hold it."""
+"""A queue as users see it."""
 
 import asyncio
 from collections.abc import Iterable
@@ -10,6 +10,7 @@ from typing import Unpack
 
 from penstock.core.time import duration
 from penstock.errors import AlreadyThere, BadInput, NotFound
+from penstock.queue.batches import batches
 from penstock.queue.client.aio import AsyncConsumer, AsyncHandler, in_loop, run
 from penstock.queue.client.consumer import QueueConsumer, consumer_of
 from penstock.queue.client.worker import Handler, Worked, Worker
@@ -18,19 +19,18 @@ from penstock.queue.moving import Edit, Moved, Plan, Where, carry_out, preview
 from penstock.queue.open import Closing, open_queues
 from penstock.queue.options import Body, MessageOptions, QueueOptions, Time, WorkOptions, message_of, spec_of
 from penstock.queue.port import Message, QueuePort, QueueSpec, QueuesPort, QueueState
-from penstock.queue.sending import batches
 
 WAIT = "10 seconds"  # for room, where a queue pushes back
 
 
 class Queue:
-    """A queue of messages: each is lent to one consumer at a time, until one of them acknowledges it.
+    """A queue of messages: each is leased to one consumer at a time, until one of them acknowledges it.
 
     >>> emails = Queue.open("emails")  # doctest: +SKIP
     >>> emails.send({"to": "ann@example.com"}, delay="1 minute")  # doctest: +SKIP
 
     Safe to use from several threads; on the log and on RabbitMQ from several processes. `close` it, or use it in a `with`, where
-    there is a connection behind it."""
+    it has a connection."""
 
     def __init__(self, port: QueuePort, queues: QueuesPort) -> None:
         self.port, self._queues = port, queues
@@ -64,7 +64,7 @@ class Queue:
         self.close()
 
     def close(self) -> None:
-        """Ends the connection to the broker, if there is one: what this process holds is lent again."""
+        """Ends the connection to the broker, if there is one: what this process holds is delivered again."""
         if isinstance(self._queues, Closing):
             self._queues.close()
 
@@ -78,11 +78,11 @@ class Queue:
 
     @property
     def dead_letters(self) -> "Queue":
-        """The queue that those go to which could not be done."""
+        """The queue of the messages that failed."""
         return Queue(self._queues.queue(self.spec.dead_letters), self._queues)
 
     def state(self) -> QueueState:
-        """How it is now: how many messages are ready, delayed and lent, who holds them, and the counts since the beginning."""
+        """How many messages are ready, delayed and leased, who holds them, and the counts since the beginning."""
         return self.port.state()
 
     def peek(self, most: int = 10) -> list[StoredMessage]:
@@ -96,15 +96,15 @@ class Queue:
     # Sending
 
     def send(self, body: Body | Message, *, wait: Time = WAIT, **options: Unpack[MessageOptions]) -> str | None:
-        """Puts a message in: bytes, text, or a dict, which goes as JSON. Its id; None if the queue dropped it. As safe as the
+        """Sends a message: bytes, text, or a dict, which goes as JSON. Its id; None if the queue dropped it. As durable as the
         broker makes it when this returns: on the log, on disk. Full if the queue pushed back for as long as `wait`."""
         return self.port.send([message_of(body, options)], duration(wait, "wait").total_seconds())[0]
 
     def send_many(
         self, bodies: Iterable[Body | Message], *, wait: Time = WAIT, **options: Unpack[MessageOptions]
     ) -> list[str | None]:
-        """Puts messages in, in their order, in batches; each batch is in as a whole or not at all. What is said goes for all that
-        are not Messages of their own. Full or Unroutable leave the batches before that one in the queue."""
+        """Sends messages, in their order, in batches; each batch is in as a whole or not at all. The options are those of all
+        bodies that are not a Message. Full or Unroutable leave the batches before that one in the queue."""
         if options.get("id"):
             raise BadInput("many messages cannot have one id", hint="send Message(body, id=…) for each")
         ids: list[str | None] = []
@@ -116,11 +116,11 @@ class Queue:
         """`send`, in a thread. If it is cancelled meanwhile, the message may be in the queue or not."""
         return await asyncio.to_thread(partial(self.send, body, wait=wait, **options))
 
-    # Taking
+    # Receiving
 
     def consumer(self, prefetch: int = 10, lease: Time | None = None, auto: bool = False, name: str | None = None) -> QueueConsumer:
-        """One that takes messages, for a `with`. prefetch: how many it may hold at once. lease: how long each is its own; by
-        default what the queue's settings say. auto: they are done as they are handed out, whatever becomes of them."""
+        """A consumer, for a `with`. prefetch: how many messages it may hold at once. lease: how long it has each; by
+        default what the queue's settings say. auto: they are acked as they are handed out, whatever becomes of them."""
         return QueueConsumer(self.port, consumer_of(name, prefetch, lease), auto)
 
     def consumer_async(
@@ -138,14 +138,14 @@ class Queue:
     def work(self, handler: Handler, workers: int = 4, **settings: Unpack[WorkOptions]) -> Worked:
         """Calls the handler for every message, in so many threads, until stopped by SIGINT or SIGTERM; what was begun is finished.
 
-        A message is acked when the handler returns. When it raises, it is given back and rests: `retry` long (by default what the
+        A message is acked when the handler returns. When it raises, it is given back and delayed: `retry` long (by default what the
         queue's settings say, else a second), and twice as long each time; the last time it becomes a dead letter with the
         exception's text and the last lines of its traceback. `Reject("why")` makes it one at once. Leases are extended while the
-        handler runs. until_empty: until nothing is ready, delayed or lent any more."""
+        handler runs. until_empty: until nothing is ready, delayed or leased any more."""
         return self.worker(handler, workers, **settings).run()
 
     async def work_async(self, handler: AsyncHandler, workers: int = 4, **settings: Unpack[WorkOptions]) -> Worked:
-        """The same for a coroutine, so many at once in this event loop; the queue is touched in threads. When it is cancelled,
+        """The same for a coroutine, so many at once in this event loop; calls of the queue run in threads. When it is cancelled,
         what was begun is finished first."""
         return await run(self.worker(in_loop(handler), workers, **settings))
 
@@ -174,7 +174,7 @@ class Queue:
         most: int | None = None,
         dry_run: bool = False,
     ) -> Moved:
-        """Sends these dead letters back, each to the queue that it died in (or to `to`), without what was said of its end: at
+        """Sends these dead letters back, each to the queue that it died in (or to `to`), without the header that says why: at
         least once, with their ids. dry_run: shows what would be done, and does nothing.
 
         >>> emails.dead_letters.redrive(where=lambda m: "timeout" in m.dead.reason)  # doctest: +SKIP"""

@@ -87,7 +87,7 @@ def test_create_binds_a_queue_to_routes_and_headers_of_a_source(call: Call) -> N
         (["receive", "emails", "--delay", "1 second"], 2, "add --nack"),
         (["move", "emails", "nobody"], 3, "there is no queue nobody"),
         (["move", "emails", "emails"], 2, "to itself"),
-        (["redrive", "emails"], 2, "is no dead letter"),
+        (["redrive", "emails"], 2, "is not a dead letter"),
         (["redrive", "emails", "--set", "x"], 2, "sets nothing"),
         (["redrive", "emails", "--where", "x >"], 2, "cannot read the condition"),
         (["purge", "nobody", "--yes"], 3, "there is no queue nobody"),

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.queue.dead_letters import HEADER, DeadLetter, alive_again, as_dead_letter, dead_letter, no_queue
+from penstock.queue.dead_letters import HEADER, DeadLetter, as_dead_letter, dead_letter, no_queue, without_death
 from penstock.queue.port import Message
 from penstock.queue.state.routing import FOR
 
@@ -28,7 +28,7 @@ MESSAGES = st.builds(
 def test_a_dead_letter_says_it_all_and_is_the_message_it_was(message: Message, queue: str, count: int, reason: str) -> None:
     letter = as_dead_letter(message, queue, "emails/0/7", count, reason, 1_705_312_800_000_000)
     assert dead_letter(letter) == DeadLetter(queue, reason, count, "emails/0/7", "2024-01-15T10:00:00Z")
-    assert alive_again(letter) == message
+    assert without_death(letter) == message
 
 
 def test_a_message_that_dies_again_says_how_it_died_last() -> None:

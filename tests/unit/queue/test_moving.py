@@ -128,7 +128,7 @@ def test_messages_are_moved_to_another_queue_with_what_is_said_of_them(make: Mak
 def test_what_cannot_be_moved_is_told_and_everything_stays(make: Make) -> None:
     emails = make("emails")
     emails.send_many(["a", "b"])
-    with pytest.raises(BadInput, match="is no dead letter"):
+    with pytest.raises(BadInput, match="is not a dead letter"):
         emails.redrive()
     with pytest.raises(BadInput, match="to itself"):
         emails.move("emails")

@@ -203,7 +203,7 @@ def test_a_lease_that_ran_out_is_told_and_the_message_is_somebody_elses(emails: 
         [theirs] = quick.receive()
         with pytest.raises(LeaseLost, match="lease on message m-1"):
             mine.ack()
-        with pytest.raises(BadInput, match="in other hands"):
+        with pytest.raises(BadInput, match="was lost"):
             mine.extend()
         assert theirs.attempt == 2
         theirs.ack()

@@ -37,7 +37,7 @@ Report = Callable[[Moved, str], None]  # called now and then, with what went wro
 
 
 class Runner:
-    """Runs a bridge until it is told to stop."""
+    """Runs a bridge until it is stopped."""
 
     def __init__(self, report: Report | None = None) -> None:
         self.moved = Moved()
@@ -45,7 +45,7 @@ class Runner:
         self.stopped = False
 
     def stop(self) -> None:
-        """Ends it after the messages that it has in hand; from another thread or a signal handler."""
+        """Ends it after the messages that it has read; from another thread or a signal handler."""
         self.stopped = True  # an Event has a lock, which whoever the signal interrupts may hold
 
     def wait(self, seconds: float) -> None:
@@ -53,13 +53,13 @@ class Runner:
         while not self.stopped and (left := deadline - time.monotonic()) > 0:
             time.sleep(min(left, _LOOK))
 
-    def tell(self) -> None:
+    def report(self) -> None:
         if time.monotonic() - self._reported >= OFTEN:
             self._reported = time.monotonic()
             self._report(self.moved, "")
 
     def run(self, work: Callable[[bool], None], follow: bool) -> Moved:
-        """Does the work, which is told whether to follow; if so, again whenever a broker did not answer, until it is stopped."""
+        """Calls `work` with `follow`; if that is set, again whenever a broker did not answer, until it is stopped."""
         if follow:
             self._keep_on(lambda: work(True))
         else:

@@ -15,11 +15,11 @@ from penstock.log.groups.consumer import GroupConsumer, GroupSettings
 from penstock.log.groups.reading import Batch
 from penstock.log.intake.deletes import DELETE
 from penstock.log.intake.text import json_objects
-from penstock.log.port import Log, TopicSpec
+from penstock.log.port import VALUE, Log, TopicSpec
+from penstock.queue.batches import BYTES, batches
 from penstock.queue.bridge.bridge import Moved, Report, Runner
 from penstock.queue.on_log.records import HEADER
 from penstock.queue.port import Message, QueuePort, QueueSpec
-from penstock.queue.sending import BYTES, batches
 
 BATCH = 1_000
 _ROOM = 0.5  # seconds to wait for room before Ctrl-C is looked for
@@ -42,7 +42,7 @@ class TopicToQueue:
         lease: str | timedelta = "10 seconds",
         report: Report | None = None,
     ) -> None:
-        """lease: of its seat in the group; one that is silent for so long is taken for dead, and another one goes on."""
+        """lease: of its membership in the group; one that is silent for so long is taken for dead, and another one goes on."""
         self.name = check_name(name or f"{topic}-to-{queue.spec.name}", "bridge")
         self.group = f"bridge.{self.name}"
         self._log, self._topic, self._queue, self._runner = log, topic, queue, Runner(report)
@@ -55,7 +55,7 @@ class TopicToQueue:
         return self._runner.moved
 
     def stop(self) -> None:
-        """Ends it once what it has in hand is sent and committed; from another thread or a signal handler."""
+        """Ends it once what it has read is sent and committed; from another thread or a signal handler."""
         self._runner.stop()
         if self._consumer is not None:
             self._consumer.stop()
@@ -73,7 +73,7 @@ class TopicToQueue:
                 for messages in batches(self._messages(consumer.topic.spec, batch), self._settings.max_rows, self._bytes):
                     if not self._send(messages):
                         return  # what was not sent is not committed
-                self._runner.tell()
+                self._runner.report()
 
     def _send(self, messages: Sequence[Message]) -> bool:
         """Waits for room as long as it takes; False if the bridge was stopped before."""
@@ -86,7 +86,7 @@ class TopicToQueue:
             except Full:
                 if self._runner.stopped:
                     return False
-                self._runner.tell()
+                self._runner.report()
 
     def _messages(self, spec: TopicSpec, batch: Batch) -> Iterator[Message]:
         self.moved.taken += batch.table.num_rows
@@ -105,9 +105,9 @@ class TopicToQueue:
 
 
 def _message(body: bytes, id: str, key: bytes | None, headers: dict[str, bytes]) -> Message:
-    said = headers.pop(HEADER, None)
+    header = headers.pop(HEADER, None)
     try:
-        route = str(orjson.loads(said).get("route", "")) if said else ""
+        route = str(orjson.loads(header).get("route", "")) if header else ""
     except (ValueError, AttributeError):
         route = ""
     return Message(body, id, None if key is None else key.decode(errors="backslashreplace"), headers, route=route)
@@ -121,6 +121,6 @@ def _bodies(spec: TopicSpec, table: pa.Table) -> list[bytes | None]:
 
 def _fitting(spec: QueueSpec, batch: int) -> int:
     if batch < 1:
-        raise BadInput("a bridge takes one record or more at a time")
+        raise BadInput("batch must be at least 1")
     pushes = spec.limit.policy == "push-back" and spec.limit.messages is not None
     return min(batch, spec.limit.messages or batch) if pushes else batch

@@ -13,12 +13,12 @@ from penstock.errors import BadInput, Fenced, PenstockError
 from penstock.log.intake.attributes import Given
 from penstock.log.intake.rows_in import Intake
 from penstock.log.port import Sender, Topic
+from penstock.queue.batches import batches
 from penstock.queue.bridge.bridge import Moved, Report, Runner
 from penstock.queue.client.prefetch import FIRST_PAUSE, longer
-from penstock.queue.on_log.deduplication import Remembered
+from penstock.queue.on_log.deduplication import SeenIds
 from penstock.queue.on_log.records import HEADER
 from penstock.queue.port import Consumer, Delivery, Message, QueuePort, Settlement
-from penstock.queue.sending import batches
 
 REMEMBER, SPAN, BATCH = 100_000, "1 day", 1_000
 
@@ -26,7 +26,7 @@ REMEMBER, SPAN, BATCH = 100_000, "1 day", 1_000
 class QueueToTopic:
     """Moves what is ready in a queue into a topic, until it is empty or the bridge is stopped.
 
-    A message whose id is among the last `remember` that this bridge wrote, and not older than `span`, is a double: it is
+    A message whose id is among the last `remember` that this bridge wrote, and not older than `span`, is a duplicate: it is
     acknowledged and not written. Which those are is read from the topic itself when the bridge starts. Messages without an id are
     written as often as they come. Of one name, one bridge writes at a time: one that is started shuts the one before it out."""
 
@@ -43,11 +43,11 @@ class QueueToTopic:
         clock: Clock | None = None,
     ) -> None:
         if batch < 1 or remember < 0:
-            raise BadInput("a bridge takes one message or more at a time, and remembers none or more")
+            raise BadInput("batch must be at least 1, and remember at least 0")
         self.name = check_name(name or f"{queue.spec.name}-to-{topic.spec.name}", "bridge")
         self._queue, self._topic, self._runner = queue, topic, Runner(report)
         self._consumer, self._batch = Consumer(f"bridge {self.name}"[:200], prefetch=batch), batch
-        self._ids = Remembered(remember, micros(duration(span, "span")), clock or SystemClock())
+        self._ids = SeenIds(remember, micros(duration(span, "span")), clock or SystemClock())
         self._sender, self._epoch = f"bridge.{self.name}", -1
         self._sequences: dict[int, int] = {}
 
@@ -56,7 +56,7 @@ class QueueToTopic:
         return self._runner.moved
 
     def stop(self) -> None:
-        """Ends it once what it has in hand is written and acknowledged; from another thread or a signal handler."""
+        """Ends it once what it has received is written and acknowledged; from another thread or a signal handler."""
         self._runner.stop()
 
     def run(self, follow: bool = False) -> Moved:
@@ -76,7 +76,7 @@ class QueueToTopic:
             else:
                 self._runner.wait(pause)
                 pause = longer(pause)
-            self._runner.tell()
+            self._runner.report()
 
     # Who writes
 
@@ -123,11 +123,11 @@ class QueueToTopic:
         except PenstockError:
             self._give_back(deliveries)  # some of it may be in the topic: what is there is read when the bridge begins anew
             raise
-        told = [
+        settlements = [
             Settlement(d.receipt, "reject", reason=refused[d.receipt]) if d.receipt in refused else Settlement(d.receipt, "ack")
             for d in deliveries
         ]
-        self.moved.lost += len(self._queue.settle(told))
+        self.moved.lost += len(self._queue.settle(settlements))
 
     def _write(self, deliveries: Sequence[Delivery]) -> Mapping[str, str]:
         """Writes those that are new. The receipts of those that the topic does not take, and why."""
@@ -157,7 +157,7 @@ class QueueToTopic:
     def _write_part(self, messages: Sequence[Message]) -> Mapping[int, str]:
         given = Given(
             keys=[m.key.encode() if m.key is not None else None for m in messages],
-            headers=[{**m.headers, HEADER: self._said(m)} for m in messages],
+            headers=[{**m.headers, HEADER: self._header(m)} for m in messages],
         )
         rows = Intake(self._topic.spec).lines([m.body for m in messages], given)
         for partition, batch, _ in rows.by_partition():
@@ -166,11 +166,11 @@ class QueueToTopic:
             self._append(partition, batch)
         return {rejected.index: rejected.reason for rejected in rows.rejected}
 
-    def _said(self, message: Message) -> bytes:
-        said: dict[str, Any] = {"id": message.id, "bridge": self.name}
-        said |= {"route": message.route} if message.route else {}
-        said |= {"priority": message.priority} if message.priority else {}
-        return orjson.dumps(said)
+    def _header(self, message: Message) -> bytes:
+        header: dict[str, Any] = {"id": message.id, "bridge": self.name}
+        header |= {"route": message.route} if message.route else {}
+        header |= {"priority": message.priority} if message.priority else {}
+        return orjson.dumps(header)
 
     def _give_back(self, deliveries: Sequence[Delivery]) -> None:
         with suppress(PenstockError):  # if not, their leases run out

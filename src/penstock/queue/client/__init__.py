@@ -1,1 +1,1 @@
-"""Whoever takes messages: consumers, prefetch, workers, leases that are kept."""
+"""Consumers and workers: prefetch, leases that are extended, handlers, asyncio, effects that happen once."""

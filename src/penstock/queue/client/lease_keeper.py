@@ -9,7 +9,7 @@ from types import TracebackType
 
 from penstock.queue.port import QueuePort, Settlement
 
-_GOES_ON = ("extend", "begin")  # what does not end a delivery
+_KEEPS = ("extend", "begin")  # fates that do not end a delivery
 
 
 class LeaseKeeper:
@@ -22,11 +22,11 @@ class LeaseKeeper:
         self._port, self._lease, self._changed = port, lease, changed
         self._every = (lease or port.spec.lease).total_seconds() / 3
         self.settled: Counter[str] = Counter()
-        self.resting = 0.0  # until when messages rest that were given back here, by time.monotonic; brokers may round up by a tenth
+        self.delayed_until = 0.0  # the latest end of a delay given here, by time.monotonic; brokers may round up by a tenth
         self.error: BaseException | None = None  # after this nothing more is settled
         self._held: set[str] = set()
         self._handed_in: list[Settlement] = []
-        self._going = 0  # settlements that are on their way
+        self._going = 0  # settlements that are under way
         self._wake, self._ended, self._beat = threading.Condition(), False, 0.0
         self._thread = threading.Thread(target=self._run, name=f"penstock-queue-{port.spec.name}", daemon=True)
 
@@ -70,7 +70,7 @@ class LeaseKeeper:
     def settle_now(self, settlements: Sequence[Settlement]) -> set[str]:
         """Settles them at once; the receipts that were lost."""
         with self._wake:
-            self._held.difference_update(s.receipt for s in settlements if s.fate not in _GOES_ON)
+            self._held.difference_update(s.receipt for s in settlements if s.fate not in _KEEPS)
             self._going += len(settlements)
         try:
             return self._carry_out(settlements)
@@ -118,8 +118,8 @@ class LeaseKeeper:
             self._held -= lost
             for s in settlements:
                 if s.fate == "nack":
-                    rest = self._port.spec.retry if s.delay is None else s.delay
-                    self.resting = max(self.resting, time.monotonic() + 1.1 * rest.total_seconds())
-                if s.fate not in _GOES_ON:
+                    delay = self._port.spec.retry if s.delay is None else s.delay
+                    self.delayed_until = max(self.delayed_until, time.monotonic() + 1.1 * delay.total_seconds())
+                if s.fate not in _KEEPS:
                     self.settled["lost" if s.receipt in lost else s.fate if s.tried else "untried"] += 1
         return lost

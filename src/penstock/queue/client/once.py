@@ -28,7 +28,7 @@ class Once:
     ...     message.ack()
 
     Each `with` is one transaction: it ends with a commit, or with a rollback if it is left by an exception. Acknowledge after it.
-    name: who takes them; all that share the work share it. keep: how long ids are remembered, longer than any double may take."""
+    name: of the reader; all that share the work share it. keep: how long ids are kept, longer than any duplicate may take."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class Once:
     def message(self, id: str) -> Iterator[bool]:
         """Whether the message of this id is new here; if it is, it counts as taken when the `with` ends."""
         if not id:
-            raise BadInput("a message without an id cannot be told from its double")
+            raise BadInput("a message without an id cannot be told from its duplicate")
         try:
             yield self._take(id)
             self._forget()

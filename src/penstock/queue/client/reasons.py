@@ -1,4 +1,4 @@
-"""Why a handler failed, short enough to go with a dead letter."""
+"""Why a handler failed, short enough for the header of a dead letter."""
 
 import traceback
 

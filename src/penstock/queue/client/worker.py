@@ -21,8 +21,8 @@ from penstock.queue.options import WorkOptions
 from penstock.queue.port import Delivery, QueuePort, Settlement
 
 Handler = Callable[[Received], object]
-RETRY, LONGEST = timedelta(seconds=1), timedelta(minutes=5)  # the first rest after a failure, and the longest: it doubles
-SLACK = 1.0  # seconds that a broker may take to bring back a message that has rested
+RETRY, LONGEST = timedelta(seconds=1), timedelta(minutes=5)  # the first delay after a failure, and the longest: it doubles
+SLACK = 1.0  # seconds that a broker may take to deliver a message whose delay is over
 _LOGGER = logging.getLogger("penstock.queue")
 
 
@@ -33,7 +33,7 @@ class Worked:
     done: int  # the handler returned
     failed: int  # it raised: they are tried again, or are dead letters if it was their last try
     rejected: int  # to the dead letters at once
-    lost: int  # their lease had run out when they were finished: somebody else got them, too
+    lost: int  # their lease had run out when they were finished: they are delivered again
 
 
 class Worker:
@@ -41,7 +41,7 @@ class Worker:
 
     def __init__(self, port: QueuePort, handler: Handler, workers: int, options: WorkOptions) -> None:
         if workers < 1:
-            raise BadInput(f"{workers} workers cannot work", hint="workers=1 handles one message after the other")
+            raise BadInput(f"workers cannot be {workers}", hint="workers=1 handles one message after the other")
         prefetch, retry = options.get("prefetch"), options.get("retry")
         self._port, self._handler, self._count = port, handler, workers
         self._consumer = consumer_of(options.get("name"), 2 * workers if prefetch is None else prefetch, options.get("lease"))
@@ -80,10 +80,10 @@ class Worker:
     def _fetch(self) -> None:
         pause = FIRST_PAUSE
         while not self._stopped and self._keeper.error is None:
-            lent = self._lent()
-            if lent:
-                self._keeper.hold(delivery.receipt for delivery in lent)
-                for delivery in lent:
+            deliveries = self._received()
+            if deliveries:
+                self._keeper.hold(delivery.receipt for delivery in deliveries)
+                for delivery in deliveries:
                     self._jobs.put(delivery)
                 pause = FIRST_PAUSE
             elif self._until_empty and self._keeper.busy == 0 and self._is_empty():
@@ -93,8 +93,8 @@ class Worker:
                 self._changed.clear()
                 pause = longer(pause)
 
-    def _lent(self) -> Sequence[Delivery]:
-        """More messages, if somebody is about to have nothing to do: in few calls, where they come in numbers."""
+    def _received(self) -> Sequence[Delivery]:
+        """More messages, if a thread is about to have nothing to do: in few calls, where many are ready."""
         busy = self._keeper.busy
         room = self._consumer.prefetch - busy
         needed = room > 0 and (busy < self._count or 2 * room >= self._consumer.prefetch)
@@ -102,7 +102,7 @@ class Worker:
 
     def _is_empty(self) -> bool:
         state = self._port.state()
-        if state.delayed is None and time.monotonic() < self._keeper.resting + SLACK:  # the broker does not tell
+        if state.delayed is None and time.monotonic() < self._keeper.delayed_until + SLACK:  # the broker does not know
             return False
         return not (state.ready or state.delayed or state.lent)
 
@@ -145,7 +145,7 @@ class Worker:
             return None if message.fate else _untried(message.delivery)
 
     def _begins(self, delivery: Delivery) -> bool:
-        """Tells so, where that is watched; False if somebody else has it by now."""
+        """Tells the queue so, where the delivery is watched; False if its lease had run out."""
         return not (delivery.watched and self._keeper.settle_now([Settlement(delivery.receipt, "begin")]))
 
     def _after(self, message: Received, error: Exception) -> Settlement | None:
@@ -169,14 +169,14 @@ class Worker:
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        before = {number: signal.signal(number, self._ask) for number in (signal.SIGINT, signal.SIGTERM)}
+        before = {number: signal.signal(number, self._on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
         try:
             yield
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
 
-    def _ask(self, *_: object) -> None:
+    def _on_signal(self, *_: object) -> None:
         if self._asked:
             raise KeyboardInterrupt
         self._asked = self._stopped = True

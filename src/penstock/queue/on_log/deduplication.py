@@ -1,4 +1,4 @@
-"""Which messages a topic has already, by their ids: as many as are remembered, and no longer than that."""
+"""Deduplication: the ids of the messages that a topic has already, as many and for as long as are kept."""
 
 from collections.abc import Iterator
 
@@ -11,7 +11,7 @@ from penstock.log.port import Topic
 from penstock.queue.on_log.records import HEADER
 
 
-class Remembered:
+class SeenIds:
     """Ids, the oldest first."""
 
     def __init__(self, most: int, span: int, clock: Clock) -> None:
@@ -33,7 +33,7 @@ class Remembered:
             del self._ids[next(iter(self._ids))]
 
     def read_back(self, topic: Topic, bridge: str) -> None:
-        """What a bridge of this name wrote into the topic, as far back as is remembered."""
+        """What a bridge of this name wrote into the topic, as far back as ids are kept."""
         self._ids.clear()
         if self.most:
             for at, id in sorted(_written(topic, bridge, self.most)):
@@ -53,7 +53,7 @@ def _written(topic: Topic, bridge: str, most: int) -> Iterator[tuple[int, str]]:
 
 def _id(header: bytes | None, bridge: str) -> str | None:
     try:
-        said = orjson.loads(header) if header else {}
-        return said.get("id") if said.get("bridge") == bridge else None
+        found = orjson.loads(header) if header else {}
+        return found.get("id") if found.get("bridge") == bridge else None
     except (ValueError, AttributeError):
         return None

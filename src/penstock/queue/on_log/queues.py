@@ -22,7 +22,7 @@ from penstock.queue.on_log.journal import Journal
 from penstock.queue.on_log.queue import DIRECTORY, LogQueue, directory_of
 from penstock.queue.on_log.state import LogQueueState
 from penstock.queue.port import Message, QueueSpec
-from penstock.queue.settings import decode_spec, encode_spec
+from penstock.queue.spec_file import decode_spec, encode_spec
 from penstock.queue.state.clock import Now, SharedClock
 from penstock.queue.state.machine import StateMachine
 from penstock.queue.state.routing import FOR, takes

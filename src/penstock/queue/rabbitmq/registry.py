@@ -21,7 +21,7 @@ from penstock.queue.rabbitmq.layout import OURS
 from penstock.queue.rabbitmq.send.publication import Publication
 from penstock.queue.rabbitmq.send.publisher import Publisher
 from penstock.queue.rabbitmq.settings import CLASSIC
-from penstock.queue.settings import decode_spec, encode_spec
+from penstock.queue.spec_file import decode_spec, encode_spec
 
 _PAUSE = 0.02
 _KEPT = 100  # queues that were deleted, and are remembered so that an older message does not bring them back

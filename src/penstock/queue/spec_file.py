@@ -1,4 +1,4 @@
-"""The settings of a queue, as a file holds them."""
+"""The settings of a queue as a file holds them."""
 
 from base64 import b64decode, b64encode
 from datetime import timedelta
@@ -14,7 +14,7 @@ FORMAT = 1
 
 
 def encode_spec(spec: QueueSpec, id: str) -> bytes:
-    said = {
+    data = {
         "format": FORMAT,
         "id": id,
         "name": spec.name,
@@ -28,28 +28,28 @@ def encode_spec(spec: QueueSpec, id: str) -> bytes:
         "dead": spec.dead,
         "start": spec.start,
     }
-    return orjson.dumps(said, option=orjson.OPT_INDENT_2)
+    return orjson.dumps(data, option=orjson.OPT_INDENT_2)
 
 
-def decode_spec(data: bytes, path: str) -> tuple[QueueSpec, str]:
+def decode_spec(encoded: bytes, path: str) -> tuple[QueueSpec, str]:
     """The settings and the id of the queue."""
     try:
-        said = orjson.loads(data)
-        if said["format"] != FORMAT:
-            raise ValueError(f"format {said['format']} is not known")
+        data = orjson.loads(encoded)
+        if data["format"] != FORMAT:
+            raise ValueError(f"format {data['format']} is not known")
         spec = QueueSpec(
-            said["name"],
-            said["source"],
-            tuple(Binding(b["route"], {n: b64decode(v) for n, v in b["headers"].items()}, b["any"]) for b in said["bindings"]),
-            timedelta(microseconds=said["lease"]),
-            said["tries"],
-            timedelta(microseconds=said["retry"]),
-            said["ordered"],
-            Limit(*said["limit"]),
-            said["dead"],
-            said["start"],
+            data["name"],
+            data["source"],
+            tuple(Binding(b["route"], {n: b64decode(v) for n, v in b["headers"].items()}, b["any"]) for b in data["bindings"]),
+            timedelta(microseconds=data["lease"]),
+            data["tries"],
+            timedelta(microseconds=data["retry"]),
+            data["ordered"],
+            Limit(*data["limit"]),
+            data["dead"],
+            data["start"],
         )
-        return spec, said["id"]
+        return spec, data["id"]
     except (ValueError, KeyError, TypeError) as error:
         raise Damaged(f"{path} does not hold the settings of a queue", str(error)) from error
 

@@ -1,4 +1,4 @@
-"""Many messages, cut into batches that are sent at once."""
+"""Cuts many messages into batches that are sent at once."""
 
 from collections.abc import Iterable, Iterator
 
