@@ -223,7 +223,7 @@ def test_what_cannot_work_is_told(emails: Queue) -> None:
 
     with pytest.raises(BadInput, match="use await"):
         emails.work(handle)
-    with pytest.raises(BadInput, match="0 workers"):
+    with pytest.raises(BadInput, match="workers cannot be 0"):
         emails.work(lambda message: None, workers=0)
 
 

@@ -110,7 +110,7 @@ def check_layout(spec: QueueSpec) -> None:
     """BadInput for what RabbitMQ cannot do."""
     if spec.ordered:
         raise BadInput(
-            f"queue {spec.name} cannot be ordered: RabbitMQ lends messages of one key to several consumers at once",
+            f"queue {spec.name} cannot be ordered: RabbitMQ delivers messages of one key to several consumers at once",
             hint="use a queue on the log, or a queue per part with one consumer each",
         )
     for name in (spec.name, spec.origin, spec.dead_letters):
