@@ -20,7 +20,7 @@ from penstock.testing.servers.rabbitmq_server import RabbitServer
 RESTS = "a message rests in a queue of its own, and comes to the end of the line"
 COMMON = {
     "clocks": "RabbitMQ has clocks of its own",
-    "ordered": "RabbitMQ lends messages of one key to several consumers at once",
+    "ordered": "RabbitMQ delivers messages of one key to several consumers at once",
     "lent counts": LIMITS,
     "source limits": LIMITS,
     "test_bytes_are_a_limit_too": "RabbitMQ does not tell bytes: of messages that are sent together, those that fit are in",

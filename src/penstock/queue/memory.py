@@ -48,7 +48,7 @@ class MemoryQueue:
     def receive(self, consumer: Consumer, most: int = 1, auto: bool = False) -> Sequence[Delivery]:
         check_consumer(consumer, most)
         with self._queues.guard:
-            items, _ = transitions.lease(self.machine, self._spec, consumer, most, self.advance())
+            items = transitions.lease(self.machine, self._spec, consumer, most, self.advance())
             deliveries = self._deliveries(items)
             if auto:
                 self._forget(items, "acked")

@@ -75,9 +75,10 @@ class Office:
         return [event]
 
     def lease(self, who: str, most: int, lease: int) -> list[Any]:
-        items, leased = transitions.lease(self.machine, self.spec, Consumer(who, 6, lease * SECOND), most, self.now)
+        consumer = Consumer(who, 6, lease * SECOND)
+        items = transitions.lease(self.machine, self.spec, consumer, most, self.now)
         self.receipts += map(receipt, items)
-        return leased
+        return transitions.leased(consumer, items)
 
     def settle(self, settled: Sequence[tuple[int, Any, int | None, bool]]) -> list[Any]:
         settlements = [
@@ -125,7 +126,7 @@ def known(machine: StateMachine, spec: QueueSpec, now: Now) -> tuple[QueueState,
     machine.advance(now)
     state, line, ends = state_of(machine, spec, now), [i.position for i in machine.waiting()], list[object]()
     for _ in range(4):
-        items, _ = transitions.lease(machine, spec, Consumer("last", 1_000), 3, now)
+        items = transitions.lease(machine, spec, Consumer("last", 1_000), 3, now)
         ends.append([(i.position, i.attempts, receipt(i)) for i in items])
         transitions.settle(machine, spec, [Settlement(receipt(i), "ack") for i in items[:2]], now)
         now = now._replace(beat=now.beat + 7_000_000, wall=now.wall + 7_000_000)

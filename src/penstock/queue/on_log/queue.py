@@ -117,8 +117,8 @@ class LogQueue:
         def lease(state: LogQueueState, now: Now) -> tuple[list[_Lease], list[AnyEvent]]:
             machine = state.machine
             events = intake.poll(state, most, self._queues.sent.get(self._source, 0.0), now)
-            items, leased = transitions.lease(machine, self._spec, consumer, most, now)
-            events += leased
+            items = transitions.lease(machine, self._spec, consumer, most, now)
+            events += transitions.leased(consumer, items)
             leases = [_Lease(i.position, f"{i.position}-{i.token}", i.attempts, i.sent, not i.begun) for i in items]
             if auto:
                 events += transitions.finish(machine, items, "acked")

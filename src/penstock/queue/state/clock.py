@@ -16,6 +16,7 @@ from penstock.errors import AlreadyThere, Damaged, NotFound, PenstockError
 from penstock.log.groups.leases import Beat, LeaseClock, MachineClock
 from penstock.storage.port import Storage
 
+_BOOT_TIME = getattr(time, "CLOCK_BOOTTIME", None)  # runs on while the machine sleeps; not every system has it
 _NAME = "@clock-"  # no queue can be called that
 
 
@@ -30,11 +31,12 @@ class Now(NamedTuple):
 class BootClock:
     """Microseconds since the machine was started, its sleep included; the same for every process of it."""
 
+    def __init__(self) -> None:
+        self._machine = MachineClock()
+
     def beat(self) -> Beat:
-        boot, at = MachineClock().beat()
-        if hasattr(time, "CLOCK_BOOTTIME"):
-            at = time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1000
-        return Beat(boot, at)
+        beat = self._machine.beat()
+        return beat if _BOOT_TIME is None else Beat(beat.boot, time.clock_gettime_ns(_BOOT_TIME) // 1000)
 
 
 class SteadyClock:

@@ -1,4 +1,4 @@
-"""What callers do to the messages of a queue: each function changes its state machine, and gives the events to be written."""
+"""What callers do to the messages of a queue: its state machine is changed, and there are events to be written."""
 
 from collections.abc import Collection, Sequence
 
@@ -11,14 +11,18 @@ from penstock.queue.state.item import AT_ONCE, LEASED, Item
 from penstock.queue.state.machine import StateMachine
 
 
-def lease(machine: StateMachine, spec: QueueSpec, consumer: Consumer, most: int, now: Now) -> tuple[list[Item], list[Event]]:
+def lease(machine: StateMachine, spec: QueueSpec, consumer: Consumer, most: int, now: Now) -> list[Item]:
     """Leases what is ready: at most so many, and no more than the consumer's prefetch leaves."""
     most = min(most, consumer.prefetch - machine.held.get(consumer.name, 0))
     until = now.beat + micros(consumer.lease or spec.lease)
-    items = machine.take(consumer.name, most, until, consumer.confirms) if most > 0 else []
+    return machine.take(consumer.name, most, until, consumer.confirms) if most > 0 else []
+
+
+def leased(consumer: Consumer, items: Sequence[Item]) -> list[Event]:
+    """The event of a `lease`, for those that keep a journal."""
     if not items:
-        return [], []
-    return items, [Leased(consumer.name, machine.token, until, [item.position for item in items], consumer.confirms)]
+        return []
+    return [Leased(consumer.name, items[0].token, items[0].until, [item.position for item in items], consumer.confirms)]
 
 
 def settle(
