@@ -13,9 +13,9 @@ from penstock.log.consumer import records
 from penstock.log.groups.leases import ManualClock
 from penstock.log.memory import MemoryLog
 from penstock.log.port import TopicSpec
+from penstock.queue.bridge.deduplication import SeenIds
 from penstock.queue.bridge.to_topic import QueueToTopic
 from penstock.queue.memory import MemoryQueues
-from penstock.queue.on_log.deduplication import SeenIds
 from penstock.queue.on_log.records import HEADER
 from penstock.queue.port import Consumer, Delivery, Message, QueueSpec, Settlement
 

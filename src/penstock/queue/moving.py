@@ -1,4 +1,4 @@
-"""Messages moved from one queue to another: sent there first, and then done here. A crash in between leaves a double, of one id."""
+"""Moves messages to another queue: sent there first, then acked here; a crash in between leaves a duplicate of the same id."""
 
 import os
 import secrets
@@ -83,12 +83,12 @@ def carry_out(source: QueuePort, target: Callable[[str], QueuePort], plan: Plan,
     with LeaseKeeper(source, None) as keeper:
         try:
             while looked < total and (plan.most is None or done.moved < plan.most) and keeper.error is None:
-                lent = source.receive(consumer, _next(plan, done, total - looked))
-                if not lent:
+                deliveries = source.receive(consumer, _next(plan, done, total - looked))
+                if not deliveries:
                     break
-                keeper.hold(delivery.receipt for delivery in lent)
-                looked += len(lent)
-                _move(lent, target, plan, done, keeper, wait)
+                keeper.hold(delivery.receipt for delivery in deliveries)
+                looked += len(deliveries)
+                _move(deliveries, target, plan, done, keeper, wait)
         finally:
             keeper.give_back()  # those that stay were leased, so that they were not received again and again
     return done
@@ -100,14 +100,14 @@ def _next(plan: Plan, done: Moved, there: int) -> int:
 
 
 def _move(
-    lent: Sequence[Delivery], target: Callable[[str], QueuePort], plan: Plan, done: Moved, keeper: LeaseKeeper, wait: float
+    deliveries: Sequence[Delivery], target: Callable[[str], QueuePort], plan: Plan, done: Moved, keeper: LeaseKeeper, wait: float
 ) -> None:
     room = None if plan.most is None else plan.most - done.moved
-    changes = [change for delivery in lent if (change := plan.change(StoredMessage(delivery)))][:room]
+    changes = [change for delivery in deliveries if (change := plan.change(StoredMessage(delivery)))][:room]
     by_target: dict[str, list[Change]] = {}
     for change in changes:
         by_target.setdefault(change.to, []).append(change)
-    done.left += len(lent) - len(changes)
+    done.left += len(deliveries) - len(changes)
     for to, group in by_target.items():
         ids = target(to).send([change.after for change in group], wait)
         sent = [change for change, id in zip(group, ids, strict=True) if id is not None]

@@ -92,7 +92,7 @@ class Delivery(NamedTuple):
     sent: int  # microseconds: when the queue got it
     origin: str = ""  # where it is: topic/partition/offset, or what the broker has instead
     watched: bool = (
-        False  # whoever begins with it settles it with `begin` first: else this delivery is no try if its lease runs out
+        False  # the consumer settles it with `begin` before it begins: else this delivery is no try if its lease runs out
     )
 
 

@@ -130,7 +130,7 @@ def test_what_was_removed_before_it_was_lent_is_told(log: FileLog, queues: LogQu
         queue.send([Message(b"x" * 100)])
     log.clock.set(NOW + 1_000_000)  # type: ignore[attr-defined]
     log.clean("emails")  # by somebody who knows of no readers
-    with pytest.raises(OffsetGone, match=r"emails/0: records 0 to \d+ were removed before queue emails had lent them"):
+    with pytest.raises(OffsetGone, match=r"emails/0: records 0 to \d+ were removed before queue emails had delivered them"):
         queue.receive(ANNA)
     queues.purge("emails")
     queue.send([Message(b"next")])

@@ -15,8 +15,8 @@ from penstock.log.intake.rows_in import Intake
 from penstock.log.port import Sender, Topic
 from penstock.queue.batches import batches
 from penstock.queue.bridge.bridge import Moved, Report, Runner
+from penstock.queue.bridge.deduplication import SeenIds
 from penstock.queue.client.prefetch import FIRST_PAUSE, longer
-from penstock.queue.on_log.deduplication import SeenIds
 from penstock.queue.on_log.records import HEADER
 from penstock.queue.port import Consumer, Delivery, Message, QueuePort, Settlement
 
@@ -81,7 +81,7 @@ class QueueToTopic:
     # Who writes
 
     def _begin(self) -> None:
-        """Shuts out whoever wrote under this name before, and only then looks at what it wrote."""
+        """Fences off the bridge that wrote under this name before, and only then reads what it wrote."""
         self._epoch = self._known_epoch() + 1
         while not self._fenced_off():  # another one begins at this moment
             self._epoch = max(self._epoch, self._known_epoch()) + 1

@@ -87,7 +87,7 @@ class Intake:
     def _records_gone(self, partition: int, start: int) -> OffsetGone:
         name, first = self._spec.name, self._topic.ends()[partition].first
         return OffsetGone(
-            f"{self._spec.origin}/{partition}: records {start} to {first - 1} were removed before queue {name} had lent them",
+            f"{self._spec.origin}/{partition}: records {start} to {first - 1} were removed before queue {name} had delivered them",
             hint=f"penstock queue purge {name} goes on with what comes; penstock topic alter keeps records longer",
         )
 

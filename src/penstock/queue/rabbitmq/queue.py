@@ -21,11 +21,11 @@ from penstock.queue.rabbitmq.send.sender import Sender
 
 T = TypeVar("T")
 _RECEIPT = re.compile(r"[0-9a-f]+-[0-9]+", re.ASCII)
-OTHERS = "lent, holders and counts are those of this process: RabbitMQ does not tell of others, nor of what rests"
+OTHERS = "lent, holders and counts are those of this process: RabbitMQ reports neither those of others nor delayed messages"
 FOREIGN = "made by another program, which knows its limits and dead letters"
 LIMITS = "a limit counts what nobody holds, and for those who send through this queue"
-END = "what is given back goes to the end of the line, so that it can be counted; what a dead consumer held is not counted"
-LOOKS = "a look counts as a delivery, and does not show what rests"
+END = "what is given back goes to the end of the queue, so that it can be counted; what a dead consumer held is not counted"
+LOOKS = "a look counts as a delivery, and does not show delayed messages"
 
 
 class Parts:
@@ -47,8 +47,8 @@ class Parts:
 
     async def holders(self) -> list[Held]:
         found: dict[str, list[float]] = {}
-        for lent in self.leases.held.values():
-            found.setdefault(lent.consumer, []).append(lent.until)
+        for lease in self.leases.held.values():
+            found.setdefault(lease.consumer, []).append(lease.until)
         now = self.broker.thread.loop.time()
         return [Held(name, len(until), min(until) - now) for name, until in sorted(found.items())]
 

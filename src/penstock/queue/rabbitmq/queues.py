@@ -53,7 +53,7 @@ class RabbitQueues:
         self.close()
 
     def close(self) -> None:
-        """Ends the connections: what this process holds is lent again."""
+        """Ends the connections: what this process holds is delivered again."""
         if self._broker is not None and self._pid == os.getpid():
             self._broker.close()
         self._broker, self._open = None, {}
@@ -109,7 +109,7 @@ class RabbitQueues:
         self._open.pop(name, None)
 
     def purge(self, name: str) -> int:
-        """What rests is not touched: it stands elsewhere."""
+        """Delayed messages stay: they are in another queue."""
         queue, broker = self.queue(name), self._connected()
 
         async def ask(channel: Channel) -> int:

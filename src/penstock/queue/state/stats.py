@@ -1,4 +1,4 @@
-"""The state of a queue at a moment, for whoever looks."""
+"""The state of a queue at a moment, as users see it."""
 
 from collections import defaultdict
 from collections.abc import Sequence

@@ -26,7 +26,7 @@ _NAMED = "penstock-named-"  # stands before the names of headers that mean somet
 _REASONS = {
     "expired": EXPIRED,
     "rejected": "it was rejected",
-    "delivery_limit": "it was lent too often",
+    "delivery_limit": "it was delivered too often",
     "maxlen": "the queue was full",
 }
 
