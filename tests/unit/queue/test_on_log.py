@@ -1,9 +1,10 @@
 """One topic read as a log and as a queue: what each sees of the other, and what retention sees of both."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,11 +16,14 @@ from penstock.log.file.log import FileLog
 from penstock.log.groups.consumer import GroupConsumer
 from penstock.log.groups.leases import ManualClock
 from penstock.log.groups.resetting import plan
-from penstock.log.port import TopicSpec
+from penstock.log.port import Chunk, Topic, TopicSpec
 from penstock.log.producer import Producer
+from penstock.queue.on_log.intake import Intake
 from penstock.queue.on_log.queue import LogQueue
 from penstock.queue.on_log.queues import LogQueues
+from penstock.queue.on_log.state import LogQueueState
 from penstock.queue.port import Binding, Consumer, Delivery, Message, QueueSpec, Settlement
+from penstock.queue.state.machine import StateMachine
 from penstock.storage.local import LocalStorage
 
 NOW = 1_700_000_000_000_000
@@ -205,3 +209,27 @@ def test_a_queue_is_used_on_both_sides_of_a_fork(queues: LogQueues) -> None:
     for lock in locks:
         lock.release()
     assert bodies(queue.receive(ANNA, 5)) == [b"child"]
+
+
+class CountedReads:
+    """A topic that counts how often it is read."""
+
+    def __init__(self, topic: Topic) -> None:
+        self._topic, self.reads = topic, 0
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._topic, name)
+
+    def read(self, *words: Any, **more: Any) -> Iterator[Chunk]:
+        self.reads += 1
+        return self._topic.read(*words, **more)
+
+
+def test_messages_are_found_in_one_read_of_the_topic(log: FileLog, queues: LogQueues) -> None:
+    spec = QueueSpec("emails")
+    queues.create(spec).send([Message(b"a"), Message(b"b")])
+    topic = CountedReads(log.topic("emails"))
+    state = LogQueueState(StateMachine(), topic.id)  # type: ignore[arg-type]
+    [event] = Intake(topic, spec).poll(state, 1, 0.0, queues.now())  # type: ignore[arg-type]
+    assert (event.encode()[0], state.machine.ready, state.next) == ("in", 2, {0: 2})
+    assert topic.reads == 1
