@@ -5,7 +5,7 @@ tells what a crash left from damage: bytes that do not fit behind all that was s
 """
 
 import struct
-import threading
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -14,6 +14,7 @@ from crc32c import crc32c
 
 from penstock.errors import Damaged, NotFound, PenstockError, StorageError
 from penstock.queue.state.events import Encoded
+from penstock.storage.group_commit import GroupCommit, Pending
 from penstock.storage.port import Appender, Storage
 
 MAGIC = b"PNSj"
@@ -45,7 +46,7 @@ class Journal:
         self._number = self.size = 0
         self._broken = 0  # number of a file that could not be written or synced: nothing more goes there
         self._synced = (0, 0)  # up to where in which file
-        self._syncing = threading.Lock()
+        self._syncs: GroupCommit[Written, None] = GroupCommit(self._sync, "the sync was interrupted")
         self.moved = False  # the file ends with a note that there is a next one
         self.must_move = False  # nothing may be written before `move`
 
@@ -81,21 +82,24 @@ class Journal:
         return Written(self._file, self._number, self.size)
 
     def sync(self, written: Written) -> None:
-        """Returns once the events survive a power loss. Not under the queue's lock: others write meanwhile, and one sync serves
-        all of them."""
-        file, number, end = written
-        with self._syncing:
-            if self._synced >= (number, end):
-                return
-            if number <= self._broken:  # a second sync would say nothing of what the first one lost
-                raise StorageError(f"{self._path(number)} could not be synced")
-            end = max(end, self.size if number == self._number else 0)
-            try:
-                file.sync()
-            except BaseException:
-                self._give_up(number)
-                raise
-            self._synced = max(self._synced, (number, end))
+        """Returns once the events survive a power loss. Not under the queue's lock: others write meanwhile, and a group commit
+        serves all of them by one sync."""
+        self._syncs.run(written)
+
+    def _sync(self, group: Sequence[Pending[Written, None]]) -> None:
+        for one in group:
+            file, number, end = one.request
+            one.result = None
+            if number <= self._broken and self._synced < (number, end):  # a second sync would not say what the first one lost
+                one.error = StorageError(f"{self._path(number)} could not be synced")
+            elif self._synced < (number, end):
+                end = max(end, self.size if number == self._number else 0)
+                try:
+                    file.sync()
+                except BaseException:
+                    self._give_up(number)
+                    raise
+                self._synced = max(self._synced, (number, end))
 
     def _give_up(self, number: int) -> None:
         """A file that is not trusted again: a snapshot of all goes into a new one."""
