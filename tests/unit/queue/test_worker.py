@@ -17,7 +17,7 @@ from penstock.errors import BadInput, DiskFull
 from penstock.log.groups.leases import ManualClock
 from penstock.queue.client.worker import Worked
 from penstock.queue.message import Received
-from penstock.queue.port import Settlement
+from penstock.queue.port import Consumer, Delivery, Settlement
 from unit.queue.conftest import Make
 from waiting import until
 
@@ -301,6 +301,30 @@ def test_a_second_signal_ends_it_at_once_and_what_was_begun_comes_back(tmp_path:
     assert until(lambda: emails.state().ready == 2)
     with emails.consumer() as consumer:
         assert [(message.text, message.attempt) for message in consumer.receive(2)] == [("a", 2), ("b", 1)]
+
+
+def test_a_second_signal_while_messages_are_fetched_waits_for_no_handler(emails: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, go = threading.Event(), threading.Event()
+    receive = emails.port.receive
+
+    def handle(message: Received) -> None:
+        begun.set()
+        go.wait(60)
+
+    def interrupted(consumer: Consumer, most: int = 1, auto: bool = False) -> Sequence[Delivery]:
+        if begun.is_set():
+            signal.raise_signal(signal.SIGINT)
+            signal.raise_signal(signal.SIGINT)
+        return receive(consumer, most, auto)
+
+    emails.send("a")
+    monkeypatch.setattr(emails.port, "receive", interrupted)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            emails.work(handle, workers=1, prefetch=2)
+        assert not go.is_set()
+    finally:
+        go.set()
 
 
 def test_a_worker_runs_once(emails: Queue) -> None:

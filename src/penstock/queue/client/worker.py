@@ -51,6 +51,7 @@ class Worker:
         self._changed, self._begun, self._stopped, self._asked = threading.Event(), False, False, False
         self._keeper = LeaseKeeper(port, self._consumer.lease, self._changed.set)
         self._broke: list[BaseException] = []
+        self._at_once = False  # a second signal came: what was begun is not waited for
 
     def stop(self) -> None:
         """Takes no more messages; `run` returns when those that were begun are finished. From anywhere, the handler too."""
@@ -111,7 +112,7 @@ class Worker:
         self._keeper.settle([_untried(delivery) for delivery in self._waiting()])
         for _ in threads:
             self._jobs.put(None)
-        for thread in threads:
+        for thread in threads if not self._at_once else ():
             thread.join()
 
     def _waiting(self) -> Iterator[Delivery]:
@@ -178,6 +179,7 @@ class Worker:
 
     def _on_signal(self, *_: object) -> None:
         if self._asked:
+            self._at_once = True
             raise KeyboardInterrupt
         self._asked = self._stopped = True
 
