@@ -15,7 +15,7 @@ from penstock.log.groups.consumer import GroupConsumer, GroupSettings
 from penstock.log.groups.reading import Batch
 from penstock.log.intake.deletes import DELETE
 from penstock.log.intake.text import json_objects
-from penstock.log.port import VALUE, Log, TopicSpec
+from penstock.log.port import Log, TopicSpec
 from penstock.queue.batches import BYTES, batches
 from penstock.queue.bridge.bridge import Moved, Report, Runner
 from penstock.queue.on_log.records import HEADER
