@@ -56,7 +56,7 @@ def _among(run: pa.Table, hashes: npt.NDArray[np.uint64]) -> pa.Table:
         return run.slice(0, 0)
     mine = numbers(run, HASH)
     if len(hashes) * 8 < len(mine):
-        return run.take(pa.array(spread(*stretches(mine, hashes))))
+        return run.take(spread(*stretches(mine, hashes)))
     found = among(mine, hashes)
     return run if found.all() else run.filter(pa.array(found))
 
@@ -74,7 +74,7 @@ def newest_of_all(runs: Sequence[pa.Table], key: Sequence[str]) -> pa.Table:
     together = pa.concat_tables(runs)
     last = frame_of(together.select(list(key))).with_row_index(INDEX).group_by(key).agg(pl.col(INDEX).last())[INDEX]
     rows = together.take(last.to_arrow())
-    return rows.take(pa.array(np.argsort(numbers(rows, HASH), kind="stable")))
+    return rows.take(np.argsort(numbers(rows, HASH), kind="stable"))
 
 
 def net_changes(sent: pa.Table | None, wanted: pa.Table, key: Sequence[str], values: Sequence[str]) -> tuple[pa.Table, pa.Table]:
@@ -118,9 +118,9 @@ def differences(sent: pa.Table, wanted: pa.Table, key: Sequence[str], values: Se
     changed[known] = ~_equal(sent, old[known], wanted, new[known], values)
     return Differences(
         sent.filter(pa.array(gone)),
-        sent.take(pa.array(old[changed])),
-        wanted.take(pa.array(new[changed])),
-        wanted.take(pa.array(new[~known])),
+        sent.take(old[changed]),
+        wanted.take(new[changed]),
+        wanted.take(new[~known]),
     )
 
 
@@ -137,8 +137,8 @@ def _matched(sent: pa.Table, wanted: pa.Table, key: Sequence[str]) -> tuple[npt.
 def _equal(
     sent: pa.Table, old: npt.NDArray[np.int64], wanted: pa.Table, new: npt.NDArray[np.int64], values: Sequence[str]
 ) -> npt.NDArray[np.bool_]:
-    mine = frame_of(wanted.select(list(values)).take(pa.array(new)))
-    theirs = frame_of(sent.select(list(values)).take(pa.array(old)))
+    mine = frame_of(wanted.select(list(values)).take(new))
+    theirs = frame_of(sent.select(list(values)).take(old))
     same = np.ones(len(new), np.bool_)
     for name in values:
         same &= mine[name].eq_missing(theirs[name]).to_numpy()
@@ -155,4 +155,4 @@ def _remembered(rows: pa.Table, deleted: pa.Table | None) -> pa.Table:
     if deleted is not None and deleted.num_rows:
         gone = deleted.append_column(GONE, pa.array(np.ones(deleted.num_rows, np.bool_)))
         kept = pa.concat_tables([kept, gone])
-    return kept.take(pa.array(np.argsort(numbers(kept, HASH), kind="stable")))
+    return kept.take(np.argsort(numbers(kept, HASH), kind="stable"))

@@ -152,7 +152,7 @@ def _plausible(rule: Rule, told: Readings, times: Times) -> Mask:
 
 def _remembered(devices: pa.Table, order: Times, shown: _Shown) -> pa.Table:
     chosen, smallest = shown.remembered()
-    rows = devices.take(pa.array(order[chosen]))
+    rows = devices.take(order[chosen])
     rows = rows.append_column(STEP, pa.array(shown.latest[chosen])).append_column(DELAY, pa.array(smallest))
     return sorted_by_hash(rows.add_column(0, HASH, pa.array(_hashes(rows.select(devices.column_names)))).combine_chunks())
 

@@ -30,7 +30,7 @@ def as_type(array: pa.Array, t: pa.DataType) -> pa.Array:
 
 
 def sorted_by_hash(table: pa.Table) -> pa.Table:
-    return table.take(pa.array(np.argsort(numbers(table, HASH), kind="stable")))
+    return table.take(np.argsort(numbers(table, HASH), kind="stable"))
 
 
 def by_slot(table: pa.Table, width: int) -> dict[int, pa.Table]:
@@ -41,7 +41,7 @@ def by_slot(table: pa.Table, width: int) -> dict[int, pa.Table]:
     if (slots == slots[0]).all():
         return {int(slots[0]): table}
     order = np.argsort(slots, kind="stable")
-    ordered, slots = table.take(pa.array(order)), slots[order]
+    ordered, slots = table.take(order), slots[order]
     at = np.flatnonzero(np.diff(slots, prepend=slots[0] - 1)).tolist()
     return {int(slots[a]): ordered.slice(a, b - a) for a, b in zip(at, [*at[1:], len(slots)], strict=True)}
 

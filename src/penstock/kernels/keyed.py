@@ -98,7 +98,7 @@ def in_order(rows: pa.Table, keys: Longs) -> Longs:
     if not same.any():
         return order
     tied = np.flatnonzero(np.append(same, False) | np.append(False, same))
-    positions = column(rows, POSITION).take(pa.array(order[tied]))
+    positions = column(rows, POSITION).take(order[tied])
     frame = pl.DataFrame({"code": ordered[tied], "i": order[tied]}).with_columns(pl.Series("position", pl.from_arrow(positions)))
     order[tied] = frame.sort("code", "position")["i"].to_numpy()
     return order

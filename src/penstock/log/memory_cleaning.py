@@ -114,7 +114,7 @@ def _without(one: Kept, gone: set[int], spec: TopicSpec) -> list[Kept]:
     kept = [times[at] for at in places]
     small = replace(frame, count=len(places), gap=frame.end - frame.base - len(places), least=min(kept), greatest=max(kept))
     own = {OFFSET: [chunk.offsets.tolist()[at] for at in places], BEFORE: [before[at] for at in places]}
-    rows = one.rows.take(pa.array(places))
+    rows = one.rows.take(places)
     columns = {name: rows.column(name) for name in rows.schema.names} | {n: pa.array(v, pa.int64()) for n, v in own.items()}
     system = one.layout.system | sum(1 << bit for bit, f in enumerate(SYSTEM) if f.name in own)
     order = [f.name for f in SYSTEM if f.name in columns]

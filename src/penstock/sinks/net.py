@@ -19,7 +19,7 @@ def net_changes(rows: pa.Table, key: Sequence[str]) -> pa.Table:
     gone = frame.filter(~puts).join(put, on=key, how="anti", nulls_equal=True).unique(key, keep="any", maintain_order=True)
     chosen = [half.sort(TIME, maintain_order=True)[INDEX].to_numpy() for half in (gone, put)]
     ops = np.repeat(np.array([Op.DELETE, Op.INSERT], np.int8), [len(half) for half in chosen])
-    taken = rows.take(pa.array(np.concatenate(chosen)))
+    taken = rows.take(np.concatenate(chosen))
     return taken.set_column(taken.column_names.index(OP), OP, pa.array(ops, pa.int8()))
 
 

@@ -82,7 +82,7 @@ def in_order(taken: pa.Table | None, nulls: pa.Table, failed: Sequence[int]) -> 
     there[list(failed)] = False
     at = np.empty(total, np.int64)
     at[there], at[~there] = np.arange(taken.num_rows), np.arange(taken.num_rows, total)
-    return pa.concat_tables([taken, nulls], promote_options="none").take(pa.array(at))
+    return pa.concat_tables([taken, nulls], promote_options="none").take(at)
 
 
 def new_ones(rows: pa.Table, failures: Sequence[Failure]) -> list[Failure]:

@@ -44,7 +44,7 @@ def look_up(step: Step, rows: pa.Table, system: Sequence[str]) -> tuple[pa.Table
     lookup = step.node
     assert isinstance(lookup, Lookup)
     firsts, asks, which = _distinct([plain(column(rows, name)) for name in lookup.on])
-    wanted = rows.select(list(lookup.on)).take(pa.array(firsts)).to_pylist()
+    wanted = rows.select(list(lookup.on)).take(firsts).to_pylist()
     client = client_of(step)
     answers, fates = client.answers([tuple(key.values()) for key in wanted])
     known = np.array([isinstance(answer, tuple) for answer in answers], np.bool_)

@@ -66,7 +66,7 @@ def _keyed(key: Sequence[str], schema: Schema, said: DecodedChanges, stored: pa.
     rows = np.flatnonzero(missing)
     if not len(rows):
         return table
-    keys = stored.column(KEY).take(pa.array(rows)).to_pylist() if KEY in stored.column_names else [None] * len(rows)
+    keys = stored.column(KEY).take(rows).to_pylist() if KEY in stored.column_names else [None] * len(rows)
     found = [key_row(data, key, schema) for data in keys]
     said.reasons |= {int(i): f"a delete, and {row}" for i, row in zip(rows, found, strict=True) if isinstance(row, str)}
     for name in key:

@@ -135,7 +135,7 @@ class Versions:
         if not same.any():
             return order
         tied = np.flatnonzero(np.append(same, False) | np.append(False, same))
-        ties = versions.select([TIME, POSITION]).take(pa.array(order[tied]))
+        ties = versions.select([TIME, POSITION]).take(order[tied])
         frame = pl.DataFrame(pl.from_arrow(ties)).with_columns(code=ordered[tied], i=order[tied])
         order[tied] = frame.sort("code", TIME, POSITION)["i"].to_numpy()
         return order

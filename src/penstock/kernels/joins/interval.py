@@ -136,7 +136,7 @@ class JoinKernel:
         keyed = self._keyed(rows)
         may, keyless = (rows, rows.slice(0, 0)) if keyed.all() else (rows.filter(pa.array(keyed)), rows.filter(pa.array(~keyed)))
         order = np.argsort(stretch.code(numbers(may, HASH), numbers(may, TIME)))
-        ordered = may.combine_chunks().take(pa.array(order))
+        ordered = may.combine_chunks().take(order)
         side = Side(numbers(ordered, HASH), numbers(ordered, TIME), [column(ordered, name) for name in self._on])
         return Batch(ordered, side, stretch, keyless)
 

@@ -54,7 +54,7 @@ class MatchedKernel(JoinKernel):
             return None
         position, time = _PLACES[port]
         codes = column(pairs, position).dictionary_encode().indices.to_numpy(zero_copy_only=False)
-        each = pairs.take(pa.array(np.unique(codes, return_index=True)[1]))
+        each = pairs.take(np.unique(codes, return_index=True)[1])
         own = each.drop_columns([POSITION, TIME])
         return self._coded(own.append_column(TIME, each[time]).append_column(POSITION, each[position]))
 

@@ -100,7 +100,7 @@ def _touched(rows: Longs, start: Longs, end: Longs, run: pa.Table) -> Found:
         places, touched = np.arange(start[0], end[-1]), run.slice(int(start[0]), total)
     else:
         places = spread(np.maximum(start, seen), fresh)
-        touched = run.take(pa.array(places))
+        touched = run.take(places)
     return Found(rows, np.cumsum(fresh) - (end - start), end - start, touched, places)
 
 
@@ -127,7 +127,7 @@ def _one_by_one(side: Side, found: Found, keys: list[pa.Array], reach: tuple[int
 
 
 def _taken(columns: Sequence[pa.Array], rows: Longs) -> list[pa.Array]:
-    return [c.take(pa.array(rows)) for c in columns]
+    return [c.take(rows) for c in columns]
 
 
 def _same(left: Sequence[pa.Array], right: Sequence[pa.Array]) -> npt.NDArray[np.bool_]:

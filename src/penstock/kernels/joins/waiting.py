@@ -102,6 +102,6 @@ def _without(rows: pa.Table, matched: Sequence[pa.Table]) -> pa.Table:
         hashes = numbers(table, HASH)
         start, end = (np.searchsorted(hashes, numbers(rows, HASH), side) for side in ("left", "right"))
         who, where = np.repeat(np.arange(rows.num_rows), end - start), spread(start, end - start)
-        same = pc.equal(column(rows, POSITION).take(pa.array(who)), column(table, POSITION).take(pa.array(where)))
+        same = pc.equal(column(rows, POSITION).take(who), column(table, POSITION).take(where))
         alone[who[same.to_numpy(zero_copy_only=False)]] = False
     return rows.filter(pa.array(alone))

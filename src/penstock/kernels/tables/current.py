@@ -86,7 +86,7 @@ class Current:
         marks[last[marks[last] == Mark.CAME]] = Mark.CHANGED
         shown = np.flatnonzero(~hidden)
         shown = shown[np.argsort(numbers(signed, HASH)[order[shown]])]
-        return _with_marks(signed.take(pa.array(order[shown])), marks[shown])
+        return _with_marks(signed.take(order[shown]), marks[shown])
 
     def live(
         self, runs: Sequence[pa.Table], hashes: Hashes, columns: Sequence[str], changed: pa.Table | None = None
@@ -114,7 +114,7 @@ class Current:
         marks[last[~came & (marks[last] == Mark.CAME)]] = Mark.CHANGED
         order = _merged([numbers(run, HASH) for run in runs])
         order = order[~hidden[order]]
-        return _with_marks(pa.concat_tables(runs).combine_chunks().take(pa.array(order)), marks[order])
+        return _with_marks(pa.concat_tables(runs).combine_chunks().take(order), marks[order])
 
     def _hidden(self, seen: "_Seen") -> tuple[Mask, Longs, Longs]:
         """Which rows a later one hides; and of each name that is there several times the last and the first row."""
@@ -177,14 +177,14 @@ class _Seen:
         chosen[rows] = True
         some = self.rows(names, chosen)
         assert some is not None  # nobody asks for no rows
-        return some.take(pa.array((np.cumsum(chosen) - 1)[rows]))
+        return some.take((np.cumsum(chosen) - 1)[rows])
 
     def rows(self, names: Sequence[str], chosen: Mask) -> pa.Table | None:
         parts = []
         for run, at, begin, end in zip(self.runs, self.at, self.ends[:-1], self.ends[1:], strict=True):
             mine = chosen[begin:end]
             if mine.any():
-                parts.append(run.select(names).take(pa.array(np.flatnonzero(mine) if at is None else at[mine])))
+                parts.append(run.select(names).take(np.flatnonzero(mine) if at is None else at[mine]))
         return pa.concat_tables(parts).combine_chunks() if parts else None
 
 

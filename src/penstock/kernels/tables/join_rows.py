@@ -52,7 +52,7 @@ class JoinedRows:
     def _values(self, left: pa.Table, right: pa.Table, block: Block, field: pa.Field) -> pa.Array:
         theirs = (self._right if block.left is not None else self._instead).get(field.name)
         table, rows, source = (left, block.left, field.name) if theirs is None else (right, block.right, theirs)
-        return pa.nulls(len(block), field.type) if rows is None else column(table, source).take(pa.array(rows))
+        return pa.nulls(len(block), field.type) if rows is None else column(table, source).take(rows)
 
     def _times(self, left: pa.Table, right: pa.Table, block: Block) -> pa.Array:
         """The greater of both, or its own."""
@@ -61,7 +61,7 @@ class JoinedRows:
 
     def _positions(self, left: pa.Table, right: pa.Table, block: Block) -> pa.Array:
         if not self._paired:
-            return column(left, POSITION).take(pa.array(block.left))
+            return column(left, POSITION).take(block.left)
         mine = None if block.left is None else column(left, POSITION)
         theirs = None if block.right is None else column(right, POSITION)
         return pair_positions(mine, block.left, theirs, block.right)

@@ -60,21 +60,21 @@ class LatestKernel:
         newer = pairs.newer(self._order)
         was, is_ = pairs.known & ~_are_gone(pairs.old, pairs.at), ~_are_gone(pairs.new, None)
         rows = np.flatnonzero(newer)
-        fresh = pairs.new if newer.all() else pairs.new.take(pa.array(rows))
+        fresh = pairs.new if newer.all() else pairs.new.take(rows)
         parts = [
             (pairs.old, pairs.at[newer & was & ~is_], Op.DELETE),
             (pairs.old, pairs.at[newer & was & is_], Op.UPDATE_BEFORE),
             (pairs.new, np.flatnonzero(newer & was & is_), Op.UPDATE_AFTER),
             (pairs.new, np.flatnonzero(newer & ~was & is_), Op.INSERT),
         ]
-        return pa.concat_tables([self._with_op(table.take(pa.array(some)), op) for table, some, op in parts]), fresh
+        return pa.concat_tables([self._with_op(table.take(some), op) for table, some, op in parts]), fresh
 
     def _compared(self, known: Sequence[pa.Table], new: pa.Table) -> tuple[pa.Table, pa.Table]:
         """The same where keys share a hash, or a column says which version is newer."""
         old = newest_of_all(known, self._by) if known else new.slice(0, 0)
         both = pa.concat_tables([old, new])
         winners = self._winners(both)
-        fresh = both.take(pa.array(winners[winners >= old.num_rows]))
+        fresh = both.take(winners[winners >= old.num_rows])
         beaten = self._of_these_keys(old, fresh)
         out, _ = net_changes(self._sent(_live(beaten)), self._sent(_live(fresh)), self._by, [*self._output.names, TIME, POSITION])
         return out, fresh
@@ -96,7 +96,7 @@ class LatestKernel:
 
     def _newest(self, rows: pa.Table) -> pa.Table:
         winners = self._winners(rows)
-        return rows if len(winners) == rows.num_rows else rows.take(pa.array(winners))
+        return rows if len(winners) == rows.num_rows else rows.take(winners)
 
     def _winners(self, rows: pa.Table) -> npt.NDArray[np.int64]:
         """The numbers of the rows that are the greatest of their key."""

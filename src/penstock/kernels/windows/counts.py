@@ -120,7 +120,7 @@ class CountKernel:
         opened = Opened.of(known, keys[: known.num_rows], int(keys.max()) + 1)
         keys = keys[known.num_rows :]
         order = in_order(taken, keys)
-        return self._cut(taken.take(pa.array(order)), keys[order], opened)
+        return self._cut(taken.take(order), keys[order], opened)
 
     def _cut(self, rows: pa.Table, keys: Longs, opened: Opened) -> pa.Table:
         """Rows in their order, cut into windows."""
@@ -129,8 +129,8 @@ class CountKernel:
         begins = np.flatnonzero((np.diff(keys, prepend=-1) != 0) | (place % self._rows == 0))
         ends, of, times = np.append(begins[1:], len(keys)), keys[begins], numbers(rows, TIME)
         goes_on = place[begins] % self._rows > 0
-        folded = self._added_up(rows, ends - begins, np.flatnonzero(goes_on), opened.table.take(pa.array(opened.at[of[goes_on]])))
-        made: dict[str, Any] = {name: column(rows, name).take(pa.array(begins)) for name in [*self._by, HASH]}
+        folded = self._added_up(rows, ends - begins, np.flatnonzero(goes_on), opened.table.take(opened.at[of[goes_on]]))
+        made: dict[str, Any] = {name: column(rows, name).take(begins) for name in [*self._by, HASH]}
         made |= {f.name: folded[f.name] for f in self._aggregation.fields}
         made[NUMBER] = pa.array(opened.number[of] + place[begins] // self._rows)
         made[ROWS] = pa.array(ends - begins + np.where(goes_on, opened.rows[of], 0))
@@ -146,13 +146,13 @@ class CountKernel:
         )
         together = pa.concat_tables([partial, before.select(partial.column_names)])
         folded = self._aggregation.fold(together, [GROUP])
-        return folded.take(pa.array(np.argsort(numbers(folded, GROUP))))
+        return folded.take(np.argsort(numbers(folded, GROUP)))
 
     def _left_open(self, windows: pa.Table, full: Mask) -> pa.Table:
         """The last window of each key, or that the next one is empty."""
         pair = key_numbers(_keys(windows, self._by), self._by)
         last = np.append(np.flatnonzero(np.diff(pair)), len(pair) - 1)
-        kept, closed = windows.take(pa.array(last)), full[last]
+        kept, closed = windows.take(last), full[last]
         empty = kept.filter(pa.array(closed))
         columns = {f.name: pa.nulls(empty.num_rows, f.type) for f in self._aggregation.fields}
         columns |= {name: empty[name] for name in [*self._by, HASH, FIRST, LAST]}

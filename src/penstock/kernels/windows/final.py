@@ -68,7 +68,7 @@ class WindowKernel:
 
     def merge(self, table: str, runs: Sequence[pa.Table]) -> pa.Table:
         merged = self._fold(runs)
-        return merged.take(pa.array(np.argsort(numbers(merged, HASH), kind="stable")))
+        return merged.take(np.argsort(numbers(merged, HASH), kind="stable"))
 
     def frontier(self, frontiers: Sequence[int]) -> int:
         return frontiers[0]
@@ -124,7 +124,7 @@ def by_start(table: str, rows: pa.Table, starts: npt.NDArray[np.int64]) -> dict[
     if not rows.num_rows:
         return {}
     order = _order(starts, numbers(rows, HASH))
-    ordered, starts = rows.take(pa.array(order)), starts[order]
+    ordered, starts = rows.take(order), starts[order]
     at = np.flatnonzero(np.diff(starts, prepend=starts[0] - 1)).tolist()
     return {(table, int(starts[a])): ordered.slice(a, b - a) for a, b in zip(at, [*at[1:], len(starts)], strict=True)}
 

@@ -70,7 +70,7 @@ def look_back(came: pa.Table, remembered: Sequence[pa.Table], by: Sequence[str],
     keys, since = keys[order], times[0][order] - (least - 1)
     seekers = Seekers(keys, since, code[order], keys * span + np.maximum(since - size, 0))
     found = [_found(run, t - (least - 1), seekers, size, span) for run, t in zip(runs, times[1:], strict=True)]
-    mine = came.take(pa.array(order))
+    mine = came.take(order)
     own = Ranges(mine, np.arange(len(order)), np.searchsorted(seekers.code, seekers.back, "right"), _ends(seekers.code))
     return Looked([*(ranges for ranges in found if len(ranges.of)), own], order, mine)
 
@@ -81,7 +81,7 @@ def _of_keys(run: pa.Table, known: Hashes) -> Run:
     begin, end = np.searchsorted(hashes, known, "left"), np.searchsorted(hashes, known, "right")
     heads = np.concatenate([[0], np.cumsum(end - begin)])
     whole = heads[-1] == len(hashes)
-    rows = run if whole else run.take(pa.array(spread(begin, end - begin)))
+    rows = run if whole else run.take(spread(begin, end - begin))
     return Run(rows, np.repeat(np.arange(len(known)), end - begin), heads)
 
 
@@ -109,7 +109,7 @@ def _among_all(came: pa.Table, remembered: Sequence[pa.Table], by: Sequence[str]
     mine, code, back = np.flatnonzero(all_ >= old), code[all_], back[all_]
     begin, end = np.searchsorted(code, back[mine], "right"), np.searchsorted(code, code[mine], "right")
     order = all_[mine] - old
-    return Looked([Ranges(together.take(pa.array(all_)), np.arange(len(mine)), begin, end)], order, came.take(pa.array(order)))
+    return Looked([Ranges(together.take(all_), np.arange(len(mine)), begin, end)], order, came.take(order))
 
 
 def _one_key_each(came: pa.Table, keys: Longs, runs: Sequence[Run], count: int, by: Sequence[str]) -> bool:
@@ -127,7 +127,7 @@ def _one_key_each(came: pa.Table, keys: Longs, runs: Sequence[Run], count: int, 
 
 def _as_those(values: pa.Array, keys: Longs, mine: pl.Series, one: Longs) -> bool:
     first = np.flatnonzero(np.diff(keys, prepend=-1))
-    if not _series(values.take(pa.array(first))).eq_missing(mine.gather(one[keys[first]])).all():
+    if not _series(values.take(first)).eq_missing(mine.gather(one[keys[first]])).all():
         return False
     left, right = values.slice(0, len(values) - 1), values.slice(1)
     if values.null_count or pa.types.is_nested(values.type) or pa.types.is_floating(values.type):

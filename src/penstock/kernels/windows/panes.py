@@ -82,7 +82,7 @@ class PaneKernel(WindowKernel):
         for corrects in (False, True):
             mine = verdicts.corrected == corrects
             if mine.any():
-                pieces.append(self._single(rows.take(pa.array(verdicts.rows[mine])), verdicts.starts[mine], corrects))
+                pieces.append(self._single(rows.take(verdicts.rows[mine]), verdicts.starts[mine], corrects))
         return pa.concat_tables([self._partials.empty_table(), *pieces])
 
     def _partial(self, rows: pa.Table, starts: Longs) -> pa.Table:
@@ -111,7 +111,7 @@ class PaneKernel(WindowKernel):
         if self._layout.single:
             return partials
         rows, starts = self._layout.windows(numbers(partials, START))
-        return partials.take(pa.array(rows)).set_column(self._partials.names.index(START), START, pa.array(starts))
+        return partials.take(rows).set_column(self._partials.names.index(START), START, pa.array(starts))
 
     def _looked_at(self, state: State, new: pa.Table, before: int, now: int) -> pa.Table:
         """Folded partial results of the windows that may have something to say: those that are complete now and, where changes

@@ -115,7 +115,7 @@ class SessionState:
         one = np.zeros(len(chosen) + 1, np.int64)
         one[of] = np.arange(len(of))
         which = np.flatnonzero(chosen)
-        return looked.fragments.select([*self._fragments.by, HASH]).take(pa.array(one[which])), which
+        return looked.fragments.select([*self._fragments.by, HASH]).take(one[which]), which
 
     def changes(self, state: State, new: pa.Table, looked: Looked, stretch: Stretch) -> Changes:
         """The new fragments are kept, those of sessions that live on are brought along, what is over goes."""

@@ -72,7 +72,7 @@ class SlidingKernel:
     def merge(self, table: str, runs: Sequence[pa.Table]) -> pa.Table:
         together = pa.concat_tables(runs)
         if table == MEMORY:
-            return together.take(pa.array(np.lexsort((numbers(together, TIME), numbers(together, HASH)))))
+            return together.take(np.lexsort((numbers(together, TIME), numbers(together, HASH))))
         return sorted_by_hash(together)
 
     def frontier(self, frontiers: Sequence[int]) -> int:
@@ -126,7 +126,7 @@ class Spans:
             out |= self._others.results(members.partials(self._others, looked.sources), seconds)
         as_they_came = np.empty(count, np.int64)
         as_they_came[looked.order] = np.arange(count)
-        return {name: values.take(pa.array(as_they_came)) for name, values in out.items()}
+        return {name: values.take(as_they_came) for name, values in out.items()}
 
 
 def build(sliding: Sliding, inputs: Sequence[pa.Schema], output: pa.Schema) -> SlidingKernel:

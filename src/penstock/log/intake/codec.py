@@ -158,7 +158,7 @@ def decode_rows(
     kept = np.arange(len(rows))
     if refused:
         kept = np.delete(kept, list(refused))
-        columns = [column.take(pa.array(kept)) for column in columns]
+        columns = [column.take(kept) for column in columns]
     wanted = pa.schema([f.with_nullable(True) for f in schema]) if gone else schema.arrow
     table = pa.Table.from_arrays(columns, schema=wanted)
     return Decoded(table, kept, [Rejected(i, refused[i]) for i in sorted(refused)])

@@ -232,4 +232,4 @@ def _both(one: Headers, other: Headers) -> Headers:
     rows = np.concatenate([one.rows, other.rows])
     order = np.argsort(rows, kind="stable")
     names, values = pa.concat_arrays([one.names, other.names]), pa.concat_arrays([one.values, other.values])
-    return Headers(rows[order], names.take(pa.array(order)), values.take(pa.array(order)))
+    return Headers(rows[order], names.take(order), values.take(order))
