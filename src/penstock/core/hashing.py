@@ -8,7 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
+
+from penstock.core.arrow import numbers_in, one_array
 
 Hashes = npt.NDArray[np.uint64]
 
@@ -48,8 +49,8 @@ def partition_of(key: bytes, partitions: int) -> int:
 def murmur2_all(keys: pa.Array) -> npt.NDArray[np.int32]:
     """murmur2 of many keys at once; a null counts as empty bytes."""
     wide = keys.cast(pa.large_binary()).fill_null(b"")
-    offsets = np.frombuffer(wide.buffers()[1], np.int64, len(wide) + 1, wide.offset * 8)
-    data = np.frombuffer(wide.buffers()[2] or b"", np.uint8)
+    offsets = numbers_in(wide.buffers()[1], np.int64, len(wide) + 1, wide.offset * 8)
+    data = numbers_in(wide.buffers()[2] or pa.py_buffer(b""), np.uint8)
     lengths = np.diff(offsets)
     out = np.zeros(len(wide), np.uint32)
     for length in np.unique(lengths):
@@ -97,11 +98,9 @@ def _mix(h: Hashes) -> Hashes:
 
 
 def _column(column: pa.Array | pa.ChunkedArray) -> Hashes:
-    array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-    if isinstance(array, pa.ChunkedArray):
-        array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], array.type)
+    array = one_array(column) if isinstance(column, pa.ChunkedArray) else column
     t = array.type
-    if pa.types.is_dictionary(t):
+    if isinstance(array, pa.DictionaryArray):
         unique: Hashes = _column(array.dictionary) if len(array.dictionary) else np.zeros(1, np.uint64)
         values = unique[array.indices.fill_null(0).to_numpy(zero_copy_only=False)]
     elif pa.types.is_string(t) or pa.types.is_binary(t) or pa.types.is_large_string(t) or pa.types.is_large_binary(t):
@@ -131,17 +130,17 @@ def _bytes(array: pa.Array) -> Hashes:
     if not len(array):
         return np.zeros(0, np.uint64)
     if len(array) > 4096:  # many rows, few keys: hash each key once
-        coded = pc.dictionary_encode(array)
+        coded = array.dictionary_encode()
         if len(coded.dictionary) < len(array) // 2:
             return _column(coded)
     wide = array.cast(pa.large_binary())
-    offsets = np.frombuffer(wide.buffers()[1], np.int64, len(wide) + 1, wide.offset * 8)
+    offsets = numbers_in(wide.buffers()[1], np.int64, len(wide) + 1, wide.offset * 8)
     data = wide.buffers()[2]
     size = int(offsets[-1] - offsets[0])
     lengths = np.diff(offsets)
     if not size:
         return _mix(lengths.astype(np.uint64))
-    text = np.frombuffer(data, np.uint8, size, int(offsets[0])).astype(np.uint64)
+    text = numbers_in(data, np.uint8, size, int(offsets[0])).astype(np.uint64)
     starts = np.repeat(offsets[:-1] - offsets[0], lengths)
     power = _powers(int(lengths.max()))
     with np.errstate(over="ignore"):

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
+
+from penstock.core.arrow import array_of, buffer_of, chosen, coalesced, joined, numbers_in, replaced, values_in
 
 _END = b"\x00\x00"
 
@@ -64,13 +65,20 @@ _KINDS = {b"w": "window", b"p": "pair"}
 def position_texts(positions: pa.Array) -> pa.Array:
     """position_text of many, none of which is null; at once where they are records of one topic, as almost all are."""
     data = _rows(positions)
-    prefix = data[0, :-12].tobytes() if isinstance(data, np.ndarray) and data.shape[1] > 14 else b""
-    if prefix[:1] != b"s" or prefix.find(_END) != len(prefix) - 2 or not (data[:, :-12] == data[0, :-12]).all():
+    if not isinstance(data, np.ndarray) or not _of_one_topic(data):
         distinct = positions.dictionary_encode()
-        return pa.array(map(position_text, distinct.dictionary.to_pylist()), pa.string()).take(distinct.indices)
-    partitions = pa.array(np.ascontiguousarray(data[:, -12:-8]).view(">i4").ravel().astype(np.int32)).cast(pa.string())
-    offsets = pa.array(np.ascontiguousarray(data[:, -8:]).view(">i8").ravel().astype(np.int64)).cast(pa.string())
-    return pc.binary_join_element_wise(f"{prefix[1:-2].decode()}/", partitions, "@", offsets, "")
+        return pa.array(map(position_text, values_in(distinct.dictionary, bytes)), pa.string()).take(distinct.indices)
+    topic = data[0, 1:-14].tobytes().decode()
+    partitions = array_of(np.ascontiguousarray(data[:, -12:-8]).view(">i4").ravel().astype(np.int32)).cast(pa.string())
+    offsets = array_of(np.ascontiguousarray(data[:, -8:]).view(">i8").ravel().astype(np.int64)).cast(pa.string())
+    return joined(f"{topic}/", partitions, "@", offsets, "")
+
+
+def _of_one_topic(data: "Bytes") -> bool:
+    """True if these are positions of records that differ in partition and offset alone."""
+    prefix = data[0, :-12].tobytes() if data.shape[1] > 14 else b""
+    same = prefix[:1] == b"s" and prefix.find(_END) == len(prefix) - 2
+    return same and bool((data[:, :-12] == data[0, :-12]).all())
 
 
 def source_prefix(topic: str, partition: int) -> bytes:
@@ -88,7 +96,7 @@ def source_positions(topic: str, partitions: int | npt.NDArray[np.int64], offset
     )
     data[:, -8:] = offsets.astype(">i8").view(np.uint8).reshape(n, 8)
     ends = np.arange(n + 1, dtype=np.int32) * np.int32(width)
-    return pa.Array.from_buffers(pa.binary(), n, [None, pa.py_buffer(ends), pa.py_buffer(data)])
+    return pa.Array.from_buffers(pa.binary(), n, [None, buffer_of(ends), buffer_of(data)])
 
 
 def escape(part: bytes) -> bytes:
@@ -145,8 +153,8 @@ def binlog_place(file: str, offset: int, row: int) -> bytes:
 def database_positions(places: pa.Array, positions: pa.Array) -> pa.Array:
     """The positions of records that know their place in the database they come from: that place, and behind it the record's own
     position, for several changes may lie at one place. Null: they know none; a zero byte: none, and before all that have one."""
-    placed = pc.binary_join_element_wise(pa.scalar(b"d"), places, positions, pa.scalar(b"", pa.binary()))
-    return pc.coalesce(placed, positions)
+    placed = joined(pa.scalar(b"d"), places, positions, pa.scalar(b"", pa.binary()))
+    return coalesced(placed, positions)
 
 
 def _place(data: bytes) -> tuple[str, bytes]:
@@ -165,17 +173,17 @@ def _taken(positions: pa.Array, indices: Indices) -> Bytes | pa.Array:
     rows = _rows(positions)
     if isinstance(rows, np.ndarray):
         return np.asarray(rows.view(f"V{rows.shape[1]}").ravel()[indices].view(np.uint8).reshape(len(indices), rows.shape[1]))
-    return rows.take(pa.array(indices))
+    return rows.take(indices)
 
 
 def _rows(array: pa.Array) -> Bytes | pa.Array:
     """A binary column as a matrix of bytes where all values are equally long, else as it is."""
     n = len(array)
-    offsets = np.frombuffer(array.buffers()[1], np.int32, n + 1, array.offset * 4) if n else np.zeros(1, np.int32)
+    offsets = numbers_in(array.buffers()[1], np.int32, n + 1, array.offset * 4) if n else np.zeros(1, np.int32)
     width = int(offsets[1] - offsets[0]) if n else 0
     if not width or array.null_count or int(offsets[-1] - offsets[0]) != n * width or np.any(np.diff(offsets) != width):
         return array
-    return np.frombuffer(array.buffers()[2], np.uint8, n * width, int(offsets[0])).reshape(n, width)
+    return numbers_in(array.buffers()[2], np.uint8, n * width, int(offsets[0])).reshape(n, width)
 
 
 def _constant(value: bytes, n: int) -> Bytes:
@@ -187,7 +195,7 @@ def _joined(parts: Sequence[Bytes | pa.Array], n: int) -> pa.Array:
     if len(matrices) == len(parts):
         return _binary(_side_by_side(matrices, n))
     arrays = [_binary(np.ascontiguousarray(part)) if isinstance(part, np.ndarray) else part for part in parts]
-    return pc.binary_join_element_wise(*arrays, pa.scalar(b"", pa.binary()))
+    return joined(*arrays, pa.scalar(b"", pa.binary()))
 
 
 def _side_by_side(matrices: Sequence[Bytes], n: int) -> Bytes:
@@ -203,7 +211,7 @@ def _side_by_side(matrices: Sequence[Bytes], n: int) -> Bytes:
 def _binary(matrix: Bytes) -> pa.Array:
     n, width = matrix.shape
     ends = np.arange(n + 1, dtype=np.int32) * np.int32(width)
-    return pa.Array.from_buffers(pa.binary(), n, [None, pa.py_buffer(ends), pa.py_buffer(np.ascontiguousarray(matrix))])
+    return pa.Array.from_buffers(pa.binary(), n, [None, buffer_of(ends), buffer_of(np.ascontiguousarray(matrix))])
 
 
 def _value(column: pa.Array) -> Bytes | pa.Array:
@@ -214,7 +222,7 @@ def _value(column: pa.Array) -> Bytes | pa.Array:
     tagged = np.hstack([_constant(_FIXED, len(column)), encoded])
     if not column.null_count:
         return tagged
-    return pc.if_else(column.is_null(), pa.scalar(_NULL, pa.binary()), _binary(tagged))
+    return chosen(column.is_null(), pa.scalar(_NULL, pa.binary()), _binary(tagged))
 
 
 def _fixed(column: pa.Array) -> Bytes | None:
@@ -222,7 +230,7 @@ def _fixed(column: pa.Array) -> Bytes | None:
     if pa.types.is_date32(t):
         column = column.cast(pa.int32())
     if pa.types.is_decimal128(t):
-        words = np.frombuffer(column.buffers()[1], np.uint64, 2 * len(column), column.offset * 16).reshape(-1, 2)
+        words = numbers_in(column.buffers()[1], np.uint64, 2 * len(column), column.offset * 16).reshape(-1, 2)
         return np.hstack([_ordered(words[:, 1] ^ _SIGN), _ordered(words[:, 0])])
     if pa.types.is_floating(t):
         bits = np.ascontiguousarray(column.cast(pa.float64()).fill_null(0).to_numpy(zero_copy_only=False)).view(np.uint64)
@@ -237,8 +245,8 @@ def _text(column: pa.Array) -> pa.Array:
     t = column.type
     if not (pa.types.is_string(t) or pa.types.is_binary(t) or pa.types.is_large_string(t) or pa.types.is_large_binary(t)):
         column = pa.array([None if v is None else repr(v) for v in column.to_pylist()], pa.string())  # nested: by its text
-    escaped = pc.replace_substring(column.cast(pa.binary()), pattern="\x00", replacement="\x00\x01")
-    closed = pc.binary_join_element_wise(pa.scalar(_TEXT), escaped, pa.scalar(_END), pa.scalar(b"", pa.binary()))
+    escaped = replaced(column.cast(pa.binary()), "\x00", by="\x00\x01")
+    closed = joined(pa.scalar(_TEXT), escaped, pa.scalar(_END), pa.scalar(b"", pa.binary()))
     return closed.fill_null(_NULL)
 
 

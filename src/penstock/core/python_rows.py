@@ -1,9 +1,11 @@
 """Rows of Arrow as Python's own values, and a clear word where Python has none: its times end with the year 9999."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
 
+from penstock.core.arrow import Column
 from penstock.core.schema import type_text
 from penstock.errors import BadTime
 
@@ -18,7 +20,8 @@ def python_rows(table: pa.Table | pa.RecordBatch, what: str) -> list[dict[str, A
 
 
 def _beyond(table: pa.Table | pa.RecordBatch, what: str) -> BadTime | None:
-    for field, column in zip(table.schema, table.columns, strict=True):
+    columns: Sequence[Column] = table.columns
+    for field, column in zip(table.schema, columns, strict=True):
         for i, value in enumerate(column):
             try:
                 value.as_py()

@@ -105,7 +105,8 @@ class Schema:
         return name in self.arrow.names
 
     def type(self, name: str) -> pa.DataType:
-        return self.arrow.field(name).type
+        found: pa.DataType = self.arrow.field(name).type
+        return found
 
     def ddl(self) -> str:
         """The schema as DDL text; `Schema.of` reads it back."""
