@@ -1,7 +1,7 @@
 """Arrow typed as it is: the casts for what pyarrow's stubs leave out or name wrongly stand here and not where Arrow is used."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, TypeVar, cast, overload
+from typing import Any, Literal, TypeVar, cast, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +13,7 @@ Values = Column | Sequence[Any] | npt.NDArray[Any]
 
 _N = TypeVar("_N", bound=np.generic)
 _V = TypeVar("_V")
+_C = TypeVar("_C", bound=Column)
 
 
 @overload
@@ -36,8 +37,10 @@ def array_of(numbers: npt.NDArray[Any], absent: npt.NDArray[np.bool_] | None = N
     return array
 
 
-def one_array(column: pa.ChunkedArray) -> pa.Array:
+def one_array(column: Column) -> pa.Array:
     """A column in one chunk, without a copy where there is only one."""
+    if not isinstance(column, pa.ChunkedArray):
+        return column
     if column.num_chunks == 1:
         return cast("pa.Array", column.chunk(0))
     return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
@@ -48,6 +51,11 @@ def values_in(column: Column, kind: type[_V]) -> list[_V]:
     return cast("list[_V]", column.to_pylist())
 
 
+def filled(column: _C, value: bool | int | float | str | bytes) -> _C:
+    """The column with this value in place of nulls."""
+    return cast("_C", pc.fill_null(cast("pa.Array", column), value))
+
+
 def table_of(columns: Mapping[str, Values], schema: pa.Schema | None = None) -> pa.Table:
     """A table of columns: arrays, chunked or not, NumPy's or plain values."""
     return pa.table(cast("Mapping[str, pa.Array]", columns), schema=schema)
@@ -56,6 +64,11 @@ def table_of(columns: Mapping[str, Values], schema: pa.Schema | None = None) -> 
 def schema_of(fields: Iterable[pa.Field | tuple[str, pa.DataType]]) -> pa.Schema:
     """A schema of fields, or of names with their types, or of both."""
     return pa.schema(cast("Iterable[pa.Field]", fields))
+
+
+def ascending(names: Iterable[str]) -> list[tuple[str, Literal["ascending", "descending"]]]:
+    """What to sort by: these columns, the first of them first."""
+    return [(name, "ascending") for name in names]
 
 
 def chosen(condition: pa.Array, yes: pa.Array | pa.Scalar, no: pa.Array | pa.Scalar) -> pa.Array:

@@ -98,7 +98,7 @@ def _mix(h: Hashes) -> Hashes:
 
 
 def _column(column: pa.Array | pa.ChunkedArray) -> Hashes:
-    array = one_array(column) if isinstance(column, pa.ChunkedArray) else column
+    array = one_array(column)
     t = array.type
     if isinstance(array, pa.DictionaryArray):
         unique: Hashes = _column(array.dictionary) if len(array.dictionary) else np.zeros(1, np.uint64)

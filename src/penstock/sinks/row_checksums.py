@@ -14,6 +14,8 @@ import numpy.typing as npt
 import pyarrow as pa
 from crc32c import crc32c
 
+from penstock.core.arrow import numbers_in
+
 Words = npt.NDArray[np.uint64]
 
 _HALF = np.uint64(32)
@@ -80,7 +82,7 @@ def _cells(column: pa.Array, by: Words) -> Words:
 def _numbers(column: pa.Array, by: Words) -> Words:
     t = column.type
     width = 2 if pa.types.is_decimal(t) else 1
-    words: Words = np.frombuffer(column.buffers()[1], "<u8", len(column) * width, column.offset * width * 8)
+    words: Words = numbers_in(column.buffers()[1], "<u8", len(column) * width, column.offset * width * 8)
     if pa.types.is_floating(t):
         numbers = words.view(np.float64)
         if np.isnan(numbers).any():  # there are many bit patterns, and SQLite gets one
@@ -117,9 +119,9 @@ def _texts(column: pa.Array, by: Words) -> Words:
 def _pieces(column: pa.Array) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8]]:
     """Where each value begins, the end of the last one too, and the bytes of them all with a word of nothing behind them."""
     _, offsets, content = column.buffers()
-    starts = np.frombuffer(offsets, "<i4", len(column) + 1, column.offset * 4).astype(np.int64)
+    starts = numbers_in(offsets, "<i4", len(column) + 1, column.offset * 4).astype(np.int64)
     first, size = int(starts[0]), int(starts[-1] - starts[0])
     data = np.zeros(size + 8, np.uint8)
     if size:
-        data[:size] = np.frombuffer(content, np.uint8, size, first)
+        data[:size] = numbers_in(content, np.uint8, size, first)
     return starts - first, data

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.core.arrow import ascending, one_array
 from penstock.core.columns import ADDRESS, OP, POSITION, TIME, WATERMARK
 from penstock.core.schema import Schema
 from penstock.core.time import NEVER
@@ -46,21 +47,11 @@ def in_order(rows: pa.Table) -> pa.Table:
     """The rows as a topic has them, whatever the epoch: records of the log in its order, by partition and offset; rows that a step
     has made by time and position. Where both come together those of the log go first. (G25)"""
     order = rows.column(ADDRESS)
-    made = [(TIME, "ascending"), (POSITION, "ascending")]
     if order.null_count == len(order):
-        return rows.take(pc.sort_indices(rows.select([TIME, POSITION]), sort_keys=made))
+        return rows.take(pc.sort_indices(rows.select([TIME, POSITION]), sort_keys=ascending([TIME, POSITION])))
     if not order.null_count:
-        addresses = whole(order).to_numpy()
+        addresses = one_array(order).to_numpy()
         if (addresses[1:] > addresses[:-1]).all():
             return rows
     keys = rows.select([ADDRESS, TIME, POSITION])
-    return rows.take(pc.sort_indices(keys, sort_keys=[(ADDRESS, "ascending"), *made]))
-
-
-def whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """The column in one piece."""
-    if not isinstance(column, pa.ChunkedArray):
-        return column
-    if column.num_chunks == 1:
-        return column.chunk(0)
-    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
+    return rows.take(pc.sort_indices(keys, sort_keys=ascending([ADDRESS, TIME, POSITION])))

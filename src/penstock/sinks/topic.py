@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.core.arrow import Column, one_array
 from penstock.core.change import Op
 from penstock.core.columns import EVENT_TIME, KEY, OP, POSITION, TIME, WATERMARK
 from penstock.core.schema import TIMESTAMP
@@ -19,7 +20,7 @@ from penstock.log.intake.text import key_bytes
 from penstock.log.port import Log, Part, Sender, Together, Topic
 from penstock.sinks.net import net_changes
 from penstock.sinks.port import Delivery, Marker, SinkSpec, nothing
-from penstock.sinks.staged import in_order, staged_rows, whole
+from penstock.sinks.staged import in_order, staged_rows
 from penstock.sinks.topic_owner import Survey, owned_topic, sequence_of, survey, unwritten
 from penstock.storage.port import Storage
 
@@ -147,20 +148,22 @@ class TopicSink:
         return [stored.filter(pa.array(home == p)) for p in range(self._partitions)]
 
     def _stored(self, rows: pa.Table, keys: pa.Array) -> pa.RecordBatch:
-        columns = {name: rows[name] for name in self._spec.schema.names}
+        columns: dict[str, Column] = {name: rows[name] for name in self._spec.schema.names}
         columns[EVENT_TIME] = rows[TIME].cast(TIMESTAMP)
         if self._spec.updating:
             columns |= self._changes(rows)
         else:
             columns[POSITION] = rows[POSITION]
-            columns[WATERMARK] = pc.if_else(pc.equal(rows[WATERMARK], NEVER), pa.scalar(None, pa.int64()), rows[WATERMARK])
+            columns[WATERMARK] = pc.if_else(
+                pc.equal(rows[WATERMARK], pa.scalar(NEVER)), pa.scalar(None, pa.int64()), rows[WATERMARK]
+            )
         if self._key:
             columns[KEY] = keys
-        return pa.record_batch([whole(column) for column in columns.values()], list(columns))
+        return pa.record_batch([one_array(column) for column in columns.values()], list(columns))
 
-    def _changes(self, rows: pa.Table) -> dict[str, pa.ChunkedArray]:
+    def _changes(self, rows: pa.Table) -> dict[str, Column]:
         """What is put in, whole; of what is taken out the key alone."""
-        put = pc.equal(rows[OP], int(Op.INSERT))
+        put = pc.equal(rows[OP], pa.scalar(int(Op.INSERT)))
         others = [name for name in self._spec.schema.names if name not in self._key]
         columns = {name: pc.if_else(put, rows[name], pa.scalar(None, rows[name].type)) for name in others}
         return columns | {OP: pc.if_else(put, pa.scalar(None, pa.int8()), rows[OP])}

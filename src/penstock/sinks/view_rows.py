@@ -8,10 +8,10 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.core.arrow import ascending, one_array
 from penstock.core.change import Op
 from penstock.core.columns import INDEX, LIVE, NUMBER, OP, POSITION, SINCE
 from penstock.sinks.sqlite_values import Value, stored, to_sqlite
-from penstock.sinks.staged import whole
 from penstock.sinks.view_checks import Checks, Sum, Sums, row_checks
 from penstock.sinks.view_tables import Layout, summed
 
@@ -41,11 +41,11 @@ class ViewRows:
         """Whether it is worth a try to take every row as one whose key is not there."""
         if not self._layout.updating:
             return self._all_new
-        return bool(pc.all(pc.equal(rows[OP], int(Op.INSERT))).as_py())
+        return bool(pc.all(pc.equal(rows[OP], pa.scalar(int(Op.INSERT)))).as_py())
 
     def _net(self, rows: pa.Table) -> pa.Table:
         """Without the values before an update, where the value after it is there; where it was filtered away, the row is gone."""
-        before = pc.equal(rows[OP], int(Op.UPDATE_BEFORE))
+        before = pc.equal(rows[OP], pa.scalar(int(Op.UPDATE_BEFORE)))
         old, new = rows.filter(before), rows.filter(pc.invert(before))
         if not old.num_rows:
             return new
@@ -57,7 +57,7 @@ class ViewRows:
         return pa.concat_tables([gone.set_column(gone.column_names.index(OP), OP, deletes), new])
 
     def _sorted(self, rows: pa.Table) -> pa.Table:
-        order = [(name, "ascending") for name in self._layout.clustered if not pa.types.is_nested(rows.schema.field(name).type)]
+        order = ascending(name for name in self._layout.clustered if not pa.types.is_nested(rows.schema.field(name).type))
         return rows.take(pc.sort_indices(rows, sort_keys=order)) if order else rows
 
     def _insert(self, connection: sqlite3.Connection, rows: pa.Table, epoch: int) -> Sum | None:
@@ -77,7 +77,7 @@ class ViewRows:
         return Sum(rows.num_rows, total)
 
     def _merge(self, connection: sqlite3.Connection, rows: pa.Table, epoch: int, before: Sums) -> Sums:
-        live = pc.not_equal(rows[OP], int(Op.DELETE)).to_pylist() if self._layout.updating else itertools.repeat(True)
+        live = pc.not_equal(rows[OP], pa.scalar(int(Op.DELETE))).to_pylist() if self._layout.updating else itertools.repeat(True)
         alive, number = iter(live), itertools.count()
         for columns, checks in self._values(rows, epoch):
             # zip asks the columns first, so that their end takes nothing from the other two
@@ -100,7 +100,7 @@ class ViewRows:
         for start in range(0, rows.num_rows, _SLICE):
             part, columns, held = rows.slice(start, _SLICE), [], {}
             for name in self._layout.names:
-                column, key = whole(part[name]), name in self._layout.clustered
+                column, key = one_array(part[name]), name in self._layout.clustered
                 columns.append(to_sqlite(column, key))
                 held[name] = stored(column, columns[-1], key)
             yield columns, row_checks(self._layout, held, pa.repeat(pa.scalar(epoch, pa.int64()), part.num_rows))
