@@ -1,7 +1,7 @@
 """Columns of Arrow tables as the kernels want them: NumPy without a copy where there is one chunk, plain types in state."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -9,15 +9,15 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.core.arrow import Column, one_array
 from penstock.core.columns import HASH, POSITION, TIME, WATERMARK
+
+_C = TypeVar("_C", bound=Column)
 
 
 def column(table: pa.Table, name: str) -> pa.Array:
     """A column as one array."""
-    chunks = table[name]
-    if chunks.num_chunks == 1:
-        return chunks.chunk(0)
-    return pa.concat_arrays(chunks.chunks) if chunks.num_chunks else pa.array([], chunks.type)
+    return one_array(table[name])
 
 
 def numbers(table: pa.Table, name: str) -> npt.NDArray[Any]:
@@ -25,8 +25,8 @@ def numbers(table: pa.Table, name: str) -> npt.NDArray[Any]:
     return np.asarray(column(table, name).to_numpy(zero_copy_only=True))
 
 
-def as_type(array: pa.Array, t: pa.DataType) -> pa.Array:
-    return array if array.type == t else array.cast(t)
+def as_type(values: _C, t: pa.DataType) -> _C:
+    return values if values.type == t else cast("_C", values.cast(t))
 
 
 def sorted_by_hash(table: pa.Table) -> pa.Table:

@@ -7,8 +7,8 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from penstock.core.arrow import array_of
 from penstock.core.columns import HASH, INDEX, POSITION, TIME
 from penstock.core.hashing import Hashes, hash64
 from penstock.kernels.aggregates.partials import frame_of
@@ -49,7 +49,7 @@ def key_numbers(rows: pa.Table, by: Sequence[str]) -> Longs:
 
 def ranks(hashes: Hashes) -> tuple[Hashes, Longs]:
     """The hashes, sorted, each once; and for each its place among them."""
-    coded = pc.dictionary_encode(pa.array(hashes))
+    coded = array_of(hashes).dictionary_encode()
     known: Hashes = coded.dictionary.to_numpy()
     order = np.argsort(known)
     place: Longs = np.empty(len(known), np.int64)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.core.arrow import filled, table_of
 from penstock.core.change import Op
 from penstock.core.columns import OP, POSITION, TIME, WATERMARK
 from penstock.core.position import union_positions
@@ -23,7 +24,7 @@ def keep_where(rows: pa.Table, condition: pa.Array | pa.ChunkedArray) -> tuple[p
 
 def hide_where_not(rows: pa.Table, condition: pa.Array | pa.ChunkedArray) -> pa.Table:
     """Versions of a table; where the condition is not true they become deletes."""
-    shown = pc.fill_null(condition, False)
+    shown = filled(condition, False)
     before = rows[OP] if OP in rows.column_names else pa.scalar(int(Op.INSERT), pa.int8())
     op = pc.if_else(shown, before, pa.scalar(int(Op.DELETE), pa.int8()))
     rest = rows.drop_columns([OP]) if OP in rows.column_names else rows
@@ -33,7 +34,7 @@ def hide_where_not(rows: pa.Table, condition: pa.Array | pa.ChunkedArray) -> pa.
 def with_columns(rows: pa.Table, columns: Sequence[tuple[str, pa.Array | pa.ChunkedArray]]) -> pa.Table:
     """Rows of these columns and no others, but for the system columns that the rows came with."""
     made = dict(columns) | {name: rows[name] for name in _TRAVELLING if name in rows.column_names}
-    return pa.table(made)
+    return table_of(made)
 
 
 def as_input(rows: pa.Table, number: int) -> pa.Table:

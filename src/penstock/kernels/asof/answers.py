@@ -4,6 +4,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from penstock.core.arrow import array_of
 from penstock.core.columns import ADDRESS, APPEND_TIME, POSITION, TIME, WATERMARK
 from penstock.core.position import position_texts
 from penstock.kernels.columns import as_type, column, travelling
@@ -25,7 +26,7 @@ class Answers:
 
     def told(self, rows: pa.Table, found: Longs, versions: pa.Table, placed: bool) -> pa.Table:
         """found: for each row the number of its version, -1 where there is none."""
-        at = pa.array(found, mask=found < 0)
+        at = array_of(found, absent=found < 0)
         columns: dict[str, Any] = {}
         for field in self._schema:
             values = self._of_version(field.name, versions).take(at) if field.name in self.of_the_table else rows[field.name]

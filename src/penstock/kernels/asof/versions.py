@@ -11,6 +11,7 @@ import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
 
+from penstock.core.arrow import schema_of
 from penstock.core.change import Op
 from penstock.core.columns import APPEND_TIME, HASH, OP, POSITION, TIME
 from penstock.core.hashing import Hashes, hash64
@@ -35,10 +36,11 @@ class Versions:
     def __init__(self, key: Sequence[str], columns: Sequence[str], schema: pa.Schema, clock: str = TIME) -> None:
         self._key, self._clock = list(key), clock
         names = list(dict.fromkeys([*key, *columns]))
-        system = [(TIME, pa.int64()), *([(APPEND_TIME, pa.int64())] if clock == APPEND_TIME else []), (POSITION, pa.binary())]
+        own = [(APPEND_TIME, pa.int64())] if clock == APPEND_TIME else []
         fields = [schema.field(name).with_nullable(True) for name in names]
-        self._came = pa.schema([*fields, *system, (GONE, pa.bool_()), (HASH, pa.uint64())])
-        self.schema = pa.schema([*self._came, (SEEN, pa.int64()), (HORIZON, pa.int64())])
+        system = schema_of([(TIME, pa.int64()), *own, (POSITION, pa.binary()), (GONE, pa.bool_()), (HASH, pa.uint64())])
+        self._came = pa.schema([*fields, *system])
+        self.schema = schema_of([*self._came, (SEEN, pa.int64()), (HORIZON, pa.int64())])
 
     def prepare(self, rows: pa.Table) -> pa.Table:
         """Versions on their way to the bucket of their key. Nobody finds one with null in its key."""

@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from penstock.core.arrow import array_of
 from penstock.core.columns import LEFT, LEFT_TIME, POSITION, RIGHT, RIGHT_TIME, TIME
 from penstock.core.expression import Column, Tree, walk
 from penstock.core.position import pair_positions
@@ -40,7 +41,7 @@ class Condition:
         return lambda li, ri: self._holds(left, li, right, ri)
 
     def _holds(self, left: pa.Table, li: Longs, right: pa.Table, ri: Longs) -> Mask:
-        by_left, by_right = pa.array(li), pa.array(ri)
+        by_left, by_right = array_of(li), array_of(ri)
         columns = {name: column(left, name).take(by_left) for name in self._left}
         columns |= {name: column(right, own).take(by_right) for name, own in self._right.items()}
         frame = frame_of(pa.table({ROW: by_left, **columns}))
@@ -64,7 +65,7 @@ class Output:
         return travelling(self._schema, placed=placed).empty_table()
 
     def pairs(self, left: pa.Table, li: Longs, right: pa.Table, ri: Longs, placed: bool) -> pa.Table:
-        by_left, by_right = pa.array(li), pa.array(ri)
+        by_left, by_right = array_of(li), array_of(ri)
         columns = []
         for field in self._schema:
             source = self._right.get(field.name)

@@ -8,6 +8,7 @@ import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
 
+from penstock.core.arrow import schema_of
 from penstock.core.columns import HASH, TIME
 from penstock.core.hashing import hash64
 from penstock.kernels.aggregates.functions import kept_for
@@ -44,7 +45,7 @@ class SumsKernel:
         self._columns = list(dict.fromkeys([*results.by, *(c for c in self._aggregation.columns if c != TIME), TIME]))
         self._added = [f.name for f in self._aggregation.fields if f.name != _NEWEST]
         keys = [rows.field(name).with_nullable(True) for name in results.by]
-        self._schema = pa.schema([*keys, *self._aggregation.fields, (HASH, pa.uint64())])
+        self._schema = schema_of([*keys, *self._aggregation.fields, (HASH, pa.uint64())])
         self._groups = Current(HASH, tuple(results.name))
 
     def prepare(self, port: int, rows: pa.Table) -> Prepared:

@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from penstock.core.arrow import array_of
 from penstock.core.columns import POSITION, TIME
 from penstock.core.position import pair_positions
 from penstock.core.time import NEVER
@@ -57,10 +58,11 @@ class JoinedRows:
     def _times(self, left: pa.Table, right: pa.Table, block: Block) -> pa.Array:
         """The greater of both, or its own."""
         both = [numbers(t, TIME)[rows] for t, rows in ((left, block.left), (right, block.right)) if rows is not None]
-        return pa.array(both[0] if len(both) == 1 else np.maximum(*both))
+        return array_of(both[0] if len(both) == 1 else np.maximum(*both))
 
     def _positions(self, left: pa.Table, right: pa.Table, block: Block) -> pa.Array:
         if not self._paired:
+            assert block.left is not None  # such a row is a left row
             return column(left, POSITION).take(block.left)
         mine = None if block.left is None else column(left, POSITION)
         theirs = None if block.right is None else column(right, POSITION)

@@ -14,7 +14,7 @@ from penstock.kernels.columns import column, numbers
 
 LATE = "__late"  # late rows folded in
 CAUSE = "__cause"  # their positions, the first ten
-FIELDS = [pa.field(LATE, pa.int64()), pa.field(CAUSE, pa.list_(pa.binary()))]
+FIELDS: list[pa.Field] = [pa.field(LATE, pa.int64()), pa.field(CAUSE, pa.list_(pa.binary()))]
 TYPE = pa.struct([pa.field("rows", pa.list_(pa.string())), pa.field("count", pa.int64())])
 
 _MOST = 10

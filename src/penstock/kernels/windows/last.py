@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
+from penstock.core.arrow import Column, table_of
 from penstock.core.change import Op
 from penstock.core.columns import HASH, OP, POSITION, TIME, WATERMARK
 from penstock.core.hashing import hash64
@@ -61,10 +62,10 @@ class LastKernel:
         return None
 
     def _told(self, rows: pa.Table, op: Op) -> pa.Table:
-        columns = {name: rows[name] for name in [*self._output.names, TIME, POSITION]}
+        columns: dict[str, Column] = {name: rows[name] for name in [*self._output.names, TIME, POSITION]}
         columns[WATERMARK] = pa.array(np.full(rows.num_rows, NEVER))
         columns[OP] = pa.array(np.full(rows.num_rows, op, np.int8))
-        return pa.table({name: columns[name] for name in self._schema.names}, schema=self._schema)
+        return table_of({name: columns[name] for name in self._schema.names}, schema=self._schema)
 
 
 def _parts(rows: pa.Table) -> list[pa.Table]:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from penstock.core.arrow import table_of
 from penstock.core.columns import HASH, POSITION, TIME, WATERMARK
 from penstock.core.time import FOREVER, NEVER, micros
 from penstock.kernels.aggregates import members, ranges
@@ -102,7 +103,7 @@ class SlidingKernel:
         made["revision"] = pa.array(np.zeros(len(times), np.int64))
         columns = {f.name: as_type(made[f.name], f.type) if f.name in made else taken[f.name] for f in self._output}
         columns |= {TIME: taken[TIME], WATERMARK: pa.array(np.full(len(times), NEVER)), POSITION: taken[POSITION]}
-        return with_failed(pa.table(columns, schema=self._schema), results)
+        return with_failed(table_of(columns, schema=self._schema), results)
 
 
 class Spans:
