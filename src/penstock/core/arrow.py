@@ -17,18 +17,18 @@ _C = TypeVar("_C", bound=Column)
 
 
 @overload
-def numbers_in(buffer: pa.Buffer | None, dtype: type[_N], count: int = -1, offset: int = 0) -> npt.NDArray[_N]: ...
+def numbers_in(buffer: pa.Buffer | bytes | None, dtype: type[_N], count: int = -1, offset: int = 0) -> npt.NDArray[_N]: ...
 @overload
-def numbers_in(buffer: pa.Buffer | None, dtype: npt.DTypeLike, count: int = -1, offset: int = 0) -> npt.NDArray[Any]: ...
-def numbers_in(buffer: pa.Buffer | None, dtype: npt.DTypeLike, count: int = -1, offset: int = 0) -> npt.NDArray[Any]:
+def numbers_in(buffer: pa.Buffer | bytes | None, dtype: npt.DTypeLike, count: int = -1, offset: int = 0) -> npt.NDArray[Any]: ...
+def numbers_in(buffer: pa.Buffer | bytes | None, dtype: npt.DTypeLike, count: int = -1, offset: int = 0) -> npt.NDArray[Any]:
     """The memory of a buffer as numbers, without a copy. Only an array without values may lack the buffer."""
     assert buffer is not None
-    return np.frombuffer(cast("memoryview", buffer), dtype, count, offset)
+    return np.frombuffer(cast("bytes", buffer), dtype, count, offset)
 
 
 def buffer_of(numbers: npt.NDArray[Any]) -> pa.Buffer:
     """The memory of contiguous numbers as a buffer, without a copy."""
-    return pa.py_buffer(cast("memoryview", numbers))
+    return pa.py_buffer(cast("bytes", numbers))
 
 
 def array_of(numbers: npt.NDArray[Any], absent: npt.NDArray[np.bool_] | None = None) -> pa.Array:
@@ -53,7 +53,7 @@ def values_in(column: Column, kind: type[_V]) -> list[_V]:
 
 def filled(column: _C, value: bool | int | float | str | bytes) -> _C:
     """The column with this value in place of nulls."""
-    return cast("_C", pc.fill_null(cast("pa.Array", column), value))
+    return cast("_C", cast("pa.Array", column).fill_null(value))
 
 
 def table_of(columns: Mapping[str, Values], schema: pa.Schema | None = None) -> pa.Table:
@@ -84,6 +84,16 @@ def coalesced(*columns: pa.Array | pa.Scalar) -> pa.Array:
 def joined(*parts: pa.Array | pa.Scalar | str | bytes) -> pa.Array:
     """Strings or bytes put one behind the other; null where one of them is. The last part stands between the others."""
     return cast("pa.Array", pc.binary_join_element_wise(*cast("tuple[pa.StringArray, ...]", parts)))
+
+
+def lengths_of(column: Column) -> pa.Array:
+    """How many bytes each string or binary value has; null where there is none."""
+    return pc.binary_length(cast("pa.BinaryArray", column))
+
+
+def map_of(ends: pa.Int32Array, keys: pa.Array, items: pa.Array) -> pa.Array:
+    """One map a row; null where its end is."""
+    return pa.MapArray.from_arrays(cast("pa.Int64Array", ends), keys, items)
 
 
 def replaced(column: pa.Array, pattern: str, by: str) -> pa.Array:

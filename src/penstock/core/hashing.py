@@ -50,7 +50,7 @@ def murmur2_all(keys: pa.Array) -> npt.NDArray[np.int32]:
     """murmur2 of many keys at once; a null counts as empty bytes."""
     wide = keys.cast(pa.large_binary()).fill_null(b"")
     offsets = numbers_in(wide.buffers()[1], np.int64, len(wide) + 1, wide.offset * 8)
-    data = numbers_in(wide.buffers()[2] or pa.py_buffer(b""), np.uint8)
+    data = numbers_in(wide.buffers()[2] or b"", np.uint8)
     lengths = np.diff(offsets)
     out = np.zeros(len(wide), np.uint32)
     for length in np.unique(lengths):

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
+from penstock.core.arrow import values_in
 from penstock.core.columns import BEFORE, KEY, OFFSET
 from penstock.core.time import FOREVER, NEVER, micros
 from penstock.log.cleaning.partition import Cleaned
@@ -125,7 +126,7 @@ def _without(one: Kept, gone: set[int], spec: TopicSpec) -> list[Kept]:
 def _before(spec: TopicSpec, chunk: Chunk, times: list[int]) -> list[int]:
     """The greatest plausible time before each row, rows that are gone already included."""
     known, found = chunk.frame.time_before, []
-    stored = chunk.rows.column(BEFORE).to_pylist() if BEFORE in chunk.rows.schema.names else [NEVER] * len(times)
+    stored = values_in(chunk.rows.column(BEFORE), int) if BEFORE in chunk.rows.schema.names else [NEVER] * len(times)
     for time, appended, at_least in zip(times, chunk.appended.tolist(), stored, strict=True):
         known = max(known, at_least)
         found.append(known)

@@ -306,6 +306,8 @@ def test_arrow_tables_that_do_not_fit_are_refused_whole() -> None:
         Producer(typed(schema=Schema.of("a int not null, user_id int, at timestamp"))).send_arrow(pa.table({"user_id": [1]}))
     with pytest.raises(BadSchema, match="is raw"):
         Producer(topic()).send_arrow(pa.table({"a": [1]}))
+    with pytest.raises(BadSchema, match="must not be null, and 1 values are"):
+        Producer(topic()).send_arrow(pa.table({"value": ["{}", None]}))
     raw = topic()
     assert Producer(raw).send_arrow(pa.table({"value": ['{"a": 1}']}), keys=[b"k"], partition=0).rows == 1
     assert [(r.key, r.value) for r in records(raw)] == [(b"k", b'{"a": 1}')]

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from penstock.core.columns import KEY
 from penstock.core.hashing import hash64
@@ -135,4 +134,4 @@ def _superseded(keyed: _Keyed, found: Latest) -> Numbers:
 
 def _numbered(keys: pa.Array) -> Numbers:
     """A number for each key: equal keys have the same, by their bytes."""
-    return np.asarray(pc.dictionary_encode(keys).indices.to_numpy(), np.int64)
+    return np.asarray(keys.dictionary_encode().indices.to_numpy(), np.int64)

@@ -17,6 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from crc32c import crc32c
 
+from penstock.core.arrow import numbers_in
 from penstock.errors import NotFound
 from penstock.log.file.place import Place, SegmentName
 from penstock.storage.port import Appender
@@ -77,7 +78,7 @@ def read_index(place: Place, name: SegmentName) -> Index:
         data = place.storage.read(place.acks(name))
     except NotFound:
         return Index([], [])
-    records = np.frombuffer(data, _FIELDS, data.size // RECORD)
+    records = numbers_in(data, _FIELDS, data.size // RECORD)
     known = np.flatnonzero((records["state"] == State.OPEN) | (records["state"] == State.POINT))
     lengths = records["length"][known]
     back = np.flatnonzero(np.diff(lengths) < 0)

@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.core.arrow import values_in
 from penstock.core.schema import TIMESTAMP
 from penstock.log.intake.columns import Reasons, column_by_value, plain_column
 from penstock.log.intake.partitioning import Numbers, Rule, partitions_by_key
@@ -104,7 +105,7 @@ def _json_times(fields: Fields, name: str) -> pa.Array:
 
 def _refuse_nulls(times: pa.Array, name: str, fields: Fields) -> None:
     if times.null_count:
-        for i in pc.indices_nonzero(times.is_null()).to_pylist():
+        for i in values_in(pc.indices_nonzero(times.is_null()), int):
             if i not in fields.gone:
                 fields.bad.setdefault(i, f"column {name!r} wants timestamp, found null: it is the event time of the topic")
 
@@ -140,6 +141,6 @@ def _integers(fields: Fields, name: str) -> Numbers:
     column = flat(values).cast(pa.int64()) if fields.spec.schema else plain_column(values, pa.int64())
     if column is None:
         column = column_by_value(values, pa.field(name, pa.int64()), fields.bad)
-    for i in pc.indices_nonzero(column.is_null()).to_pylist() if column.null_count else []:
+    for i in values_in(pc.indices_nonzero(column.is_null()), int) if column.null_count else []:
         fields.bad.setdefault(i, f"column {name!r} wants long, found null: the partition depends on it")
     return np.asarray(column.fill_null(0).to_numpy(zero_copy_only=False), np.int64)

@@ -16,6 +16,7 @@ import numpy.typing as npt
 import orjson
 import pyarrow as pa
 
+from penstock.core.arrow import filled
 from penstock.core.columns import EVENT_TIME
 from penstock.core.schema import Schema
 from penstock.log.intake.columns import Reasons, columns_of
@@ -72,14 +73,14 @@ def to_batch(rows: Sequence[Mapping[str, Any]], schema: Schema) -> tuple[pa.Reco
     return batches[0] if batches else pa.RecordBatch.from_pylist([], schema.arrow), decoded.rejected
 
 
-def event_times(batch: pa.RecordBatch, spec: TopicSpec, appended: npt.NDArray[np.int64] | int) -> npt.NDArray[np.int64]:
+def event_times(batch: pa.RecordBatch | pa.Table, spec: TopicSpec, appended: npt.NDArray[np.int64] | int) -> npt.NDArray[np.int64]:
     """The event time of each row of a stored batch, in microseconds; the append time (of all, or of each) where it has none."""
     names = batch.schema.names
     name = EVENT_TIME if EVENT_TIME in names else spec.time if spec.schema and spec.time in names else None
     if name is None:
         return np.broadcast_to(np.asarray(appended, np.int64), batch.num_rows)
     times = batch.column(name).cast(pa.int64())
-    own = np.asarray(times.fill_null(0).to_numpy(zero_copy_only=False), np.int64)
+    own = np.asarray(filled(times, 0).to_numpy(zero_copy_only=False), np.int64)
     return np.where(times.is_null().to_numpy(zero_copy_only=False), appended, own) if times.null_count else own
 
 

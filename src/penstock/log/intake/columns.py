@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.core.arrow import values_in
 from penstock.core.schema import TIMESTAMP, Schema, type_text
 from penstock.core.time import FIRST
 from penstock.log.intake.conversion import Misfit, converter, misfit_text
@@ -35,7 +36,7 @@ def _column(rows: Sequence[Mapping[str, Any]], f: pa.Field, refused: Reasons, go
     if array is None:
         array = column_by_value(values, f, refused)
     if array.null_count and not f.nullable:
-        for i in pc.indices_nonzero(array.is_null()).to_pylist():
+        for i in values_in(pc.indices_nonzero(array.is_null()), int):
             if i not in gone:
                 refused.setdefault(i, _null_reason(rows[i], f))
     return array
@@ -109,4 +110,5 @@ def column_by_value(values: list[Any], f: pa.Field, refused: Reasons) -> pa.Arra
         except Misfit as bad:
             refused.setdefault(i, misfit_text(f.name, f.type, value, str(bad)))
             out.append(None)
-    return pa.array(out, f.type)
+    array: pa.Array = pa.array(out, f.type)
+    return array

@@ -72,13 +72,13 @@ def _converter(t: pa.DataType) -> Converter:
     if pa.types.is_floating(t):
         return _floating(t)
     if pa.types.is_decimal(t):
-        return _decimal(t)
+        return _decimal(t.precision, t.scale)
     if pa.types.is_list(t):
-        return _list(t)
+        return _list(t.value_type)
     if pa.types.is_map(t):
-        return _map(t)
+        return _map(t.key_type, t.item_type)
     if pa.types.is_struct(t):
-        return _struct(t)
+        return _struct(list(t))
     if pa.types.is_timestamp(t):
         return _timestamp
     return {pa.bool_(): _boolean, pa.string(): _string, pa.binary(): _binary, pa.date32(): _date}[t]
@@ -184,8 +184,8 @@ def _floating(t: pa.DataType) -> Converter:
     return convert
 
 
-def _decimal(t: pa.DataType) -> Converter:
-    whole, scale = t.precision - t.scale, t.scale
+def _decimal(precision: int, scale: int) -> Converter:
+    whole = precision - scale
 
     def convert(value: Any) -> decimal.Decimal:
         number = _number(value)
@@ -218,19 +218,19 @@ def _inside(convert: Converter, t: pa.DataType, value: Any, where: str) -> Any:
         raise Misfit(f"at {where} it wants {type_text(t)}, found {shown(value)}" + (f": {inner}" if inner else "")) from None
 
 
-def _list(t: pa.DataType) -> Converter:
-    inner = converter(t.value_type)
+def _list(item_type: pa.DataType) -> Converter:
+    inner = converter(item_type)
 
     def convert(value: Any) -> list[Any]:
         if isinstance(value, str | bytes) or not isinstance(value, Sequence | np.ndarray):
             raise Misfit("")
-        return [_inside(inner, t.value_type, item, f"[{i}]") for i, item in enumerate(value)]
+        return [_inside(inner, item_type, item, f"[{i}]") for i, item in enumerate(value)]
 
     return convert
 
 
-def _map(t: pa.DataType) -> Converter:
-    key_of, item_of = converter(t.key_type), converter(t.item_type)
+def _map(key_type: pa.DataType, item_type: pa.DataType) -> Converter:
+    key_of, item_of = converter(key_type), converter(item_type)
 
     def convert(value: Any) -> list[tuple[Any, Any]]:
         if not isinstance(value, Mapping):
@@ -238,13 +238,13 @@ def _map(t: pa.DataType) -> Converter:
         if None in value:
             raise Misfit("the key of a map is never null")
         pairs = value.items()
-        return [(_inside(key_of, t.key_type, k, f"key {k!a}"), _inside(item_of, t.item_type, v, f"[{k!a}]")) for k, v in pairs]
+        return [(_inside(key_of, key_type, k, f"key {k!a}"), _inside(item_of, item_type, v, f"[{k!a}]")) for k, v in pairs]
 
     return convert
 
 
-def _struct(t: pa.DataType) -> Converter:
-    fields = [(f.name, f.type, f.nullable, converter(f.type)) for f in t]
+def _struct(of: Sequence[pa.Field]) -> Converter:
+    fields = [(f.name, f.type, f.nullable, converter(f.type)) for f in of]
 
     def convert(value: Any) -> dict[str, Any]:
         if not isinstance(value, Mapping):

@@ -52,6 +52,7 @@ def _refuse_ops(spec: TopicSpec, ops: pa.Array) -> None:
 
 
 def _column(spec: TopicSpec, batch: pa.RecordBatch, field: pa.Field, gone: Mask | None) -> pa.Array:
+    column: pa.Array
     if field.name not in batch.schema.names:
         column = pa.nulls(batch.num_rows, field.type)
     else:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from penstock.core.arrow import values_in
 from penstock.core.change import Op
 from penstock.core.columns import EVENT_TIME, HEADERS, KEY, OP, VALUE
 from penstock.errors import BadInput, BadSchema
@@ -98,7 +99,13 @@ class Intake:
                 f"topic {self._spec.name} is raw: it takes one column, {VALUE!r}, not {', '.join(table.schema.names)}",
                 hint="give the topic a schema, or send JSON text in that column",
             )
-        return self.lines(table.column(VALUE).cast(pa.binary()).to_pylist(), given)
+        values = table.column(VALUE).cast(pa.binary())
+        if values.null_count:
+            raise BadSchema(
+                f"column {VALUE!r} of topic {self._spec.name} must not be null, and {values.null_count:,} values are",
+                hint="delete rows by their keys: producer.delete(key)",
+            )
+        return self.lines(values_in(values, bytes), given)
 
     def _typed(self, decoded: Decoded, refused: Reasons, given: Given, gone: Gone = _NOTHING_GONE) -> Prepared:
         refused = {r.index: r.reason for r in decoded.rejected} | refused
@@ -112,7 +119,7 @@ class Intake:
             objects = [gone.get(i, row) for i, row in enumerate(objects)]
         if gone:
             given = replace(given, keys=self._keys_of_deletes(gone, given, len(values)))
-        own = {VALUE: pa.array([None if i in gone else value for i, value in enumerate(values)], pa.binary())}
+        own: Columns = {VALUE: pa.array([None if i in gone else value for i, value in enumerate(values)], pa.binary())}
         return self._prepared(own, np.arange(len(values)), refused, given, lambda name: [row.get(name) for row in objects], gone)
 
     def _keys_of_deletes(self, gone: Gone, given: Given, count: int) -> list[bytes | None]:
@@ -139,7 +146,7 @@ class Intake:
         if bad:
             refused |= {int(kept[i]): reason for i, reason in bad.items()}
             good = np.delete(np.arange(len(kept)), list(bad))
-            columns = {name: column.take(pa.array(good)) for name, column in columns.items()}
+            columns = {name: column.take(good) for name, column in columns.items()}
             partitions, kept = partitions[good], kept[good]
         return Prepared(self._check.assembled(columns), partitions, kept, [Rejected(i, refused[i]) for i in sorted(refused)])
 

@@ -3,8 +3,8 @@
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from penstock.core.arrow import lengths_of
 from penstock.errors import BadRow
 from penstock.log.port import TopicSpec
 
@@ -39,7 +39,7 @@ def row_sizes(batch: pa.RecordBatch, limit: int) -> npt.NDArray[np.int64]:
 def _column_sizes(column: pa.Array, limit: int) -> npt.NDArray[np.int64] | int:
     """Bytes that each value of a column takes; one number where all take the same."""
     if pa.types.is_binary(column.type) or pa.types.is_string(column.type):
-        return np.asarray(pc.binary_length(column).fill_null(0).to_numpy(zero_copy_only=False), np.int64)
+        return np.asarray(lengths_of(column).fill_null(0).to_numpy(zero_copy_only=False), np.int64)
     if not pa.types.is_nested(column.type):
         return int(column.type.bit_width // 8)
     if column.nbytes <= limit // 2:

@@ -5,6 +5,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.core.arrow import filled
 from penstock.core.change import Op
 from penstock.core.columns import APPENDED, BEFORE, EVENT_TIME, HEADERS, KEY, OFFSET, OP, POSITION, VALUE, WATERMARK
 from penstock.core.schema import TIMESTAMP, Schema
@@ -43,5 +44,5 @@ def deletes_of(rows: pa.RecordBatch | pa.Table, raw: bool) -> Mask | None:
         return np.asarray(values.is_null().to_numpy(zero_copy_only=False)) if values.null_count else None
     if OP not in rows.schema.names:
         return None
-    gone = pc.equal(rows.column(OP), int(Op.DELETE)).fill_null(False)
+    gone = filled(pc.equal(rows.column(OP), pa.scalar(int(Op.DELETE))), False)
     return np.asarray(gone.to_numpy(zero_copy_only=False)) if pc.any(gone).as_py() else None

@@ -14,6 +14,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.core.arrow import joined, one_array, replaced, values_in
 from penstock.core.time import micros, text
 
 Shape = Callable[[Any], Any]
@@ -24,8 +25,7 @@ _PYTHON = orjson.OPT_APPEND_NEWLINE | orjson.OPT_NAIVE_UTC | orjson.OPT_UTC_Z | 
 
 def encode_json(table: pa.Table | pa.RecordBatch) -> list[bytes]:
     """Each row as a JSON object, columns in their order."""
-    rows: list[bytes] = json_objects(table).to_pylist()
-    return rows
+    return values_in(json_objects(table), bytes)
 
 
 def json_objects(table: pa.Table | pa.RecordBatch) -> pa.Array:
@@ -33,10 +33,10 @@ def json_objects(table: pa.Table | pa.RecordBatch) -> pa.Array:
     names = table.schema.names
     if not names:
         return pa.array([b"{}"] * table.num_rows, pa.binary())
-    pieces: list[Any] = []
+    pieces: list[str | pa.Array] = []
     for i, name in enumerate(names):
         pieces += [("{" if i == 0 else ",") + orjson.dumps(name).decode() + ":", _words(flat(table.column(i)))]
-    return pc.binary_join_element_wise(*pieces, "}", "").cast(pa.binary())
+    return joined(*pieces, "}", "").cast(pa.binary())
 
 
 def _words(array: pa.Array) -> pa.Array:
@@ -56,7 +56,7 @@ def _words(array: pa.Array) -> pa.Array:
 
 
 def _quoted(texts: pa.Array) -> pa.Array:
-    return pc.binary_join_element_wise('"', texts, '"', "")
+    return joined('"', texts, '"', "")
 
 
 def _split(numbers: bytes) -> pa.Array:
@@ -111,17 +111,15 @@ def json_values(column: pa.Array | pa.ChunkedArray) -> list[Any]:
 
 def flat(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     """The column as one array of plain values."""
-    array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-    if isinstance(array, pa.ChunkedArray):
-        array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], array.type)
-    return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
+    array = one_array(column)
+    return array.dictionary_decode() if isinstance(array, pa.DictionaryArray) else array
 
 
 def _times(array: pa.Array) -> pa.Array:
     """`core.time.text` for a whole column."""
     plain = array.cast(pa.timestamp("us", tz="UTC")).cast(pa.timestamp("us"))  # with a zone Arrow is thirty times slower
-    texts = pc.binary_join_element_wise(plain.cast(pa.string()), "Z", "")
-    return pc.replace_substring(pc.replace_substring(texts, " ", "T"), ".000000Z", "Z")
+    texts = joined(plain.cast(pa.string()), "Z", "")
+    return replaced(replaced(texts, " ", by="T"), ".000000Z", by="Z")
 
 
 def _key_text(array: pa.Array) -> pa.Array:

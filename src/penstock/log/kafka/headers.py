@@ -6,6 +6,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.core.arrow import array_of, buffer_of, joined, lengths_of, map_of, numbers_in, values_in
 from penstock.core.change import Op
 from penstock.core.columns import EVENT_TIME, HEADERS, OP, POSITION, WATERMARK
 from penstock.core.schema import TIMESTAMP
@@ -50,9 +51,8 @@ def _rows_of_flow(batch: pa.RecordBatch) -> list[bytes]:
         known = batch.column(name).cast(pa.int64()).fill_null(NEVER) if name in batch.schema.names else None
         fixed[:, i] = NEVER if known is None else known.to_numpy()
     ends = np.arange(0, 16 * batch.num_rows + 1, 16, dtype=np.int32)
-    head = pa.Array.from_buffers(pa.binary(), batch.num_rows, [None, pa.py_buffer(ends), pa.py_buffer(fixed.tobytes())])
-    rows: list[bytes] = pc.binary_join_element_wise(head, batch.column(POSITION), b"").to_pylist()
-    return rows
+    head = pa.Array.from_buffers(pa.binary(), batch.num_rows, [None, buffer_of(ends), pa.py_buffer(fixed.tobytes())])
+    return values_in(joined(head, batch.column(POSITION), b""), bytes)
 
 
 def _digits(column: pa.Array) -> list[bytes | None]:
@@ -114,15 +114,15 @@ def system_columns(found: Headers, count: int, *, flow: bool, timed: bool) -> di
 
 def _flow_columns(rows: Numbers, values: pa.Array, count: int) -> dict[str, pa.Array]:
     """Event time, position and W(r), which a flow has written into one header."""
-    whole = pc.greater_equal(pc.binary_length(values), _FIXED).fill_null(False).to_numpy(zero_copy_only=False)
+    whole = pc.greater_equal(lengths_of(values), pa.scalar(_FIXED)).fill_null(False).to_numpy(zero_copy_only=False)
     rows, values = rows[whole], values.filter(pa.array(whole))
     if not len(rows):
         return {}
     starts, sizes, data = _places(values)
-    fixed = np.frombuffer(data, np.uint8)[starts[:, None] + np.arange(_FIXED)].view(">i8").astype(np.int64)
+    fixed = numbers_in(data, np.uint8)[starts[:, None] + np.arange(_FIXED)].view(">i8").astype(np.int64)
     at = np.full(count, -1, np.int64)
     at[rows] = np.arange(len(rows))
-    places = pa.array(at, mask=at < 0)
+    places = array_of(at, absent=at < 0)
     positions = binary(data, starts + _FIXED, sizes - _FIXED, np.zeros(len(rows), bool))
     time, judged = (pa.array(fixed[:, i], mask=fixed[:, i] <= NEVER).take(places) for i in (0, 1))
     return {EVENT_TIME: time.cast(TIMESTAMP), POSITION: positions.take(places), WATERMARK: judged}
@@ -130,16 +130,18 @@ def _flow_columns(rows: Numbers, values: pa.Array, count: int) -> dict[str, pa.A
 
 def _places(values: pa.Array) -> tuple[Numbers, Numbers, pa.Buffer]:
     """Where each value begins in the data, and its size."""
-    ends = np.frombuffer(values.buffers()[1], np.int32)[values.offset : values.offset + len(values) + 1].astype(np.int64)
-    return ends[:-1], np.diff(ends), values.buffers()[2]
+    ends = numbers_in(values.buffers()[1], np.int32)[values.offset : values.offset + len(values) + 1].astype(np.int64)
+    data = values.buffers()[2]
+    assert data is not None
+    return ends[:-1], np.diff(ends), data
 
 
 def _map(users: Headers, count: int) -> pa.Array:
     """The user's own headers; null where a record has none."""
     ends = np.searchsorted(users.rows, np.arange(count + 1))
     none = np.append(ends[1:] == ends[:-1], False)
-    names = pa.array([name.decode("utf-8", "replace") for name in users.names.to_pylist()], pa.string())
-    return pa.MapArray.from_arrays(pa.array(ends, pa.int32(), mask=none), names, users.values)
+    names = pa.array([name.decode("utf-8", "replace") for name in values_in(users.names, bytes)], pa.string())
+    return map_of(pa.array(ends, pa.int32(), mask=none), names, users.values)
 
 
 def _numbers(rows: Numbers, values: pa.Array, count: int) -> pa.Array:

@@ -13,6 +13,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from penstock.core.arrow import buffer_of, numbers_in
+
 Numbers = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
@@ -233,14 +235,14 @@ def binary(data: bytes | pa.Buffer, at: Numbers, sizes: Numbers, missing: Mask) 
     if missing.all():
         return pa.nulls(count, pa.binary())
     at, sizes = np.where(missing, 0, at), np.where(missing, 0, sizes)
-    octets: npt.NDArray[Any] = np.frombuffer(data if len(data) else b"\0", np.uint8)
+    octets: npt.NDArray[Any] = numbers_in(data if len(data) else b"\0", np.uint8)
     views = np.zeros((count, 4), np.int32)
     views[:, 0], views[:, 3] = sizes, at
     views[:, 1] = _window(octets, at, sizes, 4)[:, 0]
     short = np.flatnonzero(sizes <= _INLINE)
     views[short, 1:] = _window(octets, at[short], sizes[short], _INLINE)
-    valid = pa.py_buffer(np.packbits(~missing, bitorder="little")) if missing.any() else None
-    return pa.Array.from_buffers(pa.binary_view(), count, [valid, pa.py_buffer(views), pa.py_buffer(octets)]).cast(pa.binary())
+    valid = buffer_of(np.packbits(~missing, bitorder="little")) if missing.any() else None
+    return pa.Array.from_buffers(pa.binary_view(), count, [valid, buffer_of(views), buffer_of(octets)]).cast(pa.binary())
 
 
 def _window(octets: npt.NDArray[Any], at: Numbers, sizes: Numbers, width: int) -> npt.NDArray[np.int32]:

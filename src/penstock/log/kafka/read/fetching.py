@@ -64,7 +64,7 @@ class Headers:
         """The records that have a header of this name, and its value; the last, if there are several."""
         if not len(self):
             return self.rows, self.values
-        found = self.where(pc.equal(self.names, name).to_numpy(zero_copy_only=False))
+        found = self.where(pc.equal(self.names, pa.scalar(name)).to_numpy(zero_copy_only=False))
         last = np.append(found.rows[1:] != found.rows[:-1], True)[: len(found)]
         found = found if last.all() else found.where(last)
         return found.rows, found.values

@@ -7,6 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.core.arrow import array_of, one_array
 from penstock.core.change import Op
 from penstock.core.columns import APPENDED, BAD, KEY, OFFSET, OP, RAW, VALUE
 from penstock.core.schema import Schema
@@ -148,22 +149,12 @@ def _field(schema: Schema | None, name: str, column: pa.Array, loose: bool) -> p
 def _decoded(decoded: Decoded, schema: Schema, count: int) -> dict[str, pa.Array]:
     """One array a column, of all records; where some were refused, null in their place and the reasons beside them."""
     table = decoded.table.combine_chunks()
-    arrays = {name: _one(table.column(name)) for name in schema.names}
+    arrays = {name: one_array(table.column(name)) for name in schema.names}
     if not decoded.rejected:
         return arrays
     places, missing = np.zeros(count, np.int64), np.ones(count, bool)
     places[decoded.kept], missing[decoded.kept] = np.arange(len(decoded.kept)), False
-    at = pa.array(places, mask=missing)
+    at = array_of(places, absent=missing)
     arrays = {name: array.take(at) for name, array in arrays.items()}
     reasons = {r.index: r.reason for r in decoded.rejected}
     return arrays | {BAD: pa.array([reasons.get(i) for i in range(count)], pa.string())}
-
-
-def _one(column: pa.ChunkedArray) -> pa.Array:
-    return (
-        column.chunk(0)
-        if column.num_chunks == 1
-        else pa.concat_arrays(column.chunks)
-        if column.chunks
-        else pa.array([], column.type)
-    )

@@ -60,6 +60,7 @@ def _type(t: pa.DataType, path: str) -> Any:
     if pa.types.is_map(t):  # Avro's own maps have texts for keys
         pair = [("key", t.key_type), ("value", t.item_type)]
         return {"type": "array", "items": _record(path, pair)}
+    assert isinstance(t, pa.StructType)
     return _record(path, [(f.name, f.type) for f in t])
 
 

@@ -89,8 +89,8 @@ def _no_number(column: pa.Array) -> bool:
     if pa.types.is_floating(t):
         values = np.asarray(column.fill_null(0).to_numpy(zero_copy_only=False))
         return not bool(np.isfinite(values).all())
-    if pa.types.is_list(t):
-        return _no_number(column.flatten())
-    if pa.types.is_map(t):
+    if isinstance(column, pa.MapArray):
         return _no_number(column.filter(pc.is_valid(column)).items)
-    return pa.types.is_struct(t) and any(_no_number(field) for field in column.flatten())
+    if isinstance(column, pa.ListArray):
+        return _no_number(column.flatten())
+    return isinstance(column, pa.StructArray) and any(_no_number(field) for field in column.flatten())

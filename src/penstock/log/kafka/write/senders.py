@@ -134,6 +134,8 @@ class Senders:
     def _read(self, number: int, stop: int) -> None:
         for piece in read_range(self._settings, NAME, self._id, number, self._next[number], stop):
             for key, value in zip(piece.keys.to_pylist(), piece.values.to_pylist(), strict=True):
+                if key is None:
+                    continue  # not ours: what we write has a key
                 if value is None:
                     self._found.pop(key, None)
                 else:
