@@ -61,6 +61,11 @@ def table_of(columns: Mapping[str, Values], schema: pa.Schema | None = None) -> 
     return pa.table(cast("Mapping[str, pa.Array]", columns), schema=schema)
 
 
+def batch_of(columns: Mapping[str, pa.Array]) -> pa.RecordBatch:
+    """A batch of columns, each of its own type."""
+    return pa.record_batch(columns)
+
+
 def schema_of(fields: Iterable[pa.Field | tuple[str, pa.DataType]]) -> pa.Schema:
     """A schema of fields, or of names with their types, or of both."""
     return pa.schema(cast("Iterable[pa.Field]", fields))

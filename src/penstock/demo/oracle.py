@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
+from penstock.core.arrow import values_in
 from penstock.core.columns import VALUE
 from penstock.log.open import open_log
 
@@ -92,7 +93,7 @@ def rows(home: Path, topic: str) -> Iterator[Row]:
     for partition in source.ends():
         greatest = float("-inf")
         for chunk in source.read(partition):
-            for number, raw in enumerate(chunk.rows.column(VALUE).to_pylist()):
+            for number, raw in enumerate(values_in(chunk.rows.column(VALUE), bytes)):
                 value = orjson.loads(raw)
                 at = round(datetime.fromisoformat(value["at"]).timestamp() * SECOND)
                 yield Row((partition, chunk.frame.base + number), value, at, greatest - LATENESS)

@@ -13,6 +13,7 @@ from penstock.cli.flow.load import load_flows
 from penstock.cli.output import print_table
 from penstock.cli.topic.rows import as_object, free_name
 from penstock.cli.topic.where import Condition
+from penstock.core.arrow import schema_of
 from penstock.core.schema import TIMESTAMP
 from penstock.engine.diagnose.inspect import decisions_of, flows
 from penstock.engine.flows.dead import DeadLetter, dead_letters_of
@@ -20,10 +21,10 @@ from penstock.engine.flows.redriving import Intended, Redriving
 from penstock.log.open import open_log
 from penstock.storage.home import find_home
 
-_COUNTS = pa.schema(
+_COUNTS = schema_of(
     [("flow", pa.string()), ("step", pa.string()), ("expression", pa.string()), ("cause", pa.string()), ("rows", pa.int64())]
 )
-_LETTERS = pa.schema(
+_LETTERS = schema_of(
     [
         ("letter", pa.string()),
         ("step", pa.string()),
@@ -34,7 +35,7 @@ _LETTERS = pa.schema(
         ("row", pa.string()),
     ]
 )
-_MOVES = pa.schema(
+_MOVES = schema_of(
     [("record", pa.string()), ("step", pa.string()), ("cause", pa.string()), ("fate", pa.string()), ("late", pa.bool_())]
 )
 

@@ -7,6 +7,7 @@ import click
 import pyarrow as pa
 
 from penstock.cli.output import print_table, safe
+from penstock.core.arrow import schema_of
 from penstock.core.schema import TIMESTAMP
 from penstock.core.time import SystemClock
 from penstock.log.groups.lag import Lag, lags
@@ -14,7 +15,7 @@ from penstock.log.groups.port import GroupState, MemberState, PartitionState
 from penstock.log.groups.resetting import Move
 from penstock.log.open import open_log
 
-LIST = pa.schema(
+LIST = schema_of(
     [
         ("group", pa.string()),
         ("topic", pa.string()),
@@ -25,7 +26,7 @@ LIST = pa.schema(
         ("moved", TIMESTAMP),
     ]
 )
-PARTITIONS = pa.schema(
+PARTITIONS = schema_of(
     [
         ("topic", pa.string()),
         ("partition", pa.int64()),

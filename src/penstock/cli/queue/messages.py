@@ -11,12 +11,13 @@ from penstock.cli.output import kind_of, print_table
 from penstock.cli.topic.consume import Out
 from penstock.cli.topic.rows import as_object, free_name, readable
 from penstock.cli.topic.where import Condition
+from penstock.core.arrow import schema_of
 from penstock.core.schema import TIMESTAMP
 from penstock.core.time import text
 from penstock.errors import BadInput
 from penstock.queue.message import StoredMessage
 
-_TABLE = pa.schema(
+_TABLE = schema_of(
     [
         ("id", pa.string()),
         ("key", pa.string()),

@@ -7,16 +7,22 @@ import pyarrow as pa
 
 from penstock.cli.output import kind_of, print_table, safe
 from penstock.cli.queue.at import opened, opened_queues
+from penstock.core.arrow import schema_of
 from penstock.core.time import SystemClock, duration_text
 from penstock.queue.errors import most
 from penstock.queue.port import Binding, Limit, QueueSpec, QueueState
 
 COUNTS = ("sent", "acked", "lent again", "dead", "dropped", "refused", "purged")
-_NUMBERS = [("ready", pa.int64()), ("delayed", pa.int64()), ("lent", pa.int64()), ("oldest_seconds", pa.float64())]
-LIST = pa.schema([("queue", pa.string()), ("takes", pa.string()), *_NUMBERS, ("dead_letters", pa.int64())])
-NOW = pa.schema([("queue", pa.string()), *_NUMBERS, ("bytes", pa.int64())])
+_NUMBERS: list[tuple[str, pa.DataType]] = [
+    ("ready", pa.int64()),
+    ("delayed", pa.int64()),
+    ("lent", pa.int64()),
+    ("oldest_seconds", pa.float64()),
+]
+LIST = schema_of([("queue", pa.string()), ("takes", pa.string()), *_NUMBERS, ("dead_letters", pa.int64())])
+NOW = schema_of([("queue", pa.string()), *_NUMBERS, ("bytes", pa.int64())])
 HOLDERS = pa.list_(pa.struct([("consumer", pa.string()), ("messages", pa.int64()), ("seconds", pa.float64())]))
-ALL = pa.schema([*NOW, *((name.replace(" ", "_"), pa.int64()) for name in COUNTS), ("holders", HOLDERS)])
+ALL = schema_of([*NOW, *((name.replace(" ", "_"), pa.int64()) for name in COUNTS), ("holders", HOLDERS)])
 
 
 def print_list(output: str | None) -> bool:

@@ -4,12 +4,13 @@ from typing import Any
 
 import pyarrow as pa
 
+from penstock.core.arrow import schema_of
 from penstock.core.schema import TIMESTAMP
 from penstock.core.time import FOREVER, NEVER, duration_text, text
 from penstock.engine.diagnose.disorder import disorder
 from penstock.log.port import Counting, End, Topic, TopicSpec
 
-LIST = pa.schema(
+LIST = schema_of(
     [
         ("topic", pa.string()),
         ("kind", pa.string()),
@@ -19,7 +20,7 @@ LIST = pa.schema(
         ("keeps", pa.string()),
     ]
 )
-PARTITIONS = pa.schema(
+PARTITIONS = schema_of(
     [
         ("partition", pa.int64()),
         ("first", pa.int64()),

@@ -7,6 +7,7 @@ from typing import Any
 import orjson
 import pyarrow as pa
 
+from penstock.core.arrow import Column, table_of
 from penstock.core.columns import (
     SHOWN_APPEND_TIME,
     SHOWN_HEADERS,
@@ -62,13 +63,13 @@ class Rows:
 def rows_of(table: pa.Table, spec: TopicSpec) -> Rows:
     """What was read, as it is shown and as conditions see it."""
     names = output_names(spec)
-    meta = {name: _meta(table.column(names[name]), name) for name in META}
+    meta: dict[str, Column] = {name: _meta(table.column(names[name]), name) for name in META}
     if spec.schema:
-        own = {name: table.column(name) for name in spec.schema.names}
-        return Rows(pa.table(own | {names[name]: column for name, column in meta.items()}), tuple(own))
-    fields = _fields(table.column(VALUE).to_pylist())
+        own: dict[str, Column] = {name: table.column(name) for name in spec.schema.names}
+        return Rows(table_of(own | {names[name]: column for name, column in meta.items()}), tuple(own))
+    fields: dict[str, Column] = _fields(table.column(VALUE).to_pylist())
     return Rows(
-        pa.table(fields | {free_name(name, fields): column for name, column in meta.items()}), tuple(fields), table.column(VALUE)
+        table_of(fields | {free_name(name, fields): column for name, column in meta.items()}), tuple(fields), table.column(VALUE)
     )
 
 
@@ -113,7 +114,7 @@ def as_object(value: bytes | None) -> dict[str, Any]:
     return {VALUE: readable(value)} if found is None else found
 
 
-def _fields(values: list[bytes | None]) -> dict[str, pa.Array]:
+def _fields(values: list[bytes | None]) -> dict[str, Column]:
     rows = [{} if value is None else as_object(value) for value in values]  # a delete has no fields
     names = dict.fromkeys(name for row in rows for name in row)
     return {name: _field([row.get(name) for row in rows]) for name in names}
@@ -122,6 +123,7 @@ def _fields(values: list[bytes | None]) -> dict[str, pa.Array]:
 def _field(values: list[Any]) -> pa.Array:
     """A column of one type, if the values have one; else each as JSON text."""
     try:
-        return pa.array(values)
+        column: pa.Array = pa.array(values)
+        return column
     except (pa.ArrowException, OverflowError):
         return pa.array([None if v is None else v if isinstance(v, str) else orjson.dumps(v).decode() for v in values], pa.string())

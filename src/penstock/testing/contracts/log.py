@@ -11,6 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from penstock.core.arrow import batch_of
 from penstock.core.columns import APPENDED, EVENT_TIME, HEADERS, KEY, OFFSET, POSITION, WATERMARK
 from penstock.core.schema import TIMESTAMP, Schema
 from penstock.core.time import FOREVER, LAST, NEVER, FixedClock
@@ -185,14 +186,14 @@ class LogContract(SenderContract, DeleteContract, ABC):
     @pytest.mark.parametrize("text", ["", "\0", "🦆", "a" * 65536, "\u202e", "ß" * 100])
     def test_any_text_is_kept_exactly(self, log: Log, text: str) -> None:
         topic = log.create(TopicSpec("t", schema=Schema.of("text string, data binary")))
-        topic.append(0, pa.record_batch({"text": pa.array([text]), "data": pa.array([text.encode()])}))
+        topic.append(0, batch_of({"text": pa.array([text]), "data": pa.array([text.encode()])}))
         assert values(topic, "text") == [text]
         assert values(topic, "data") == [text.encode()]
 
     def test_nested_columns_come_back(self, log: Log) -> None:
         schema = Schema.of("a array<long>, m map<string,double>, s struct<x:int,y:array<string>>, d decimal(10,2)")
         topic = log.create(TopicSpec("t", schema=schema))
-        rows = [
+        rows: list[dict[str, object]] = [
             {"a": [1, None], "m": [("k", 1.5)], "s": {"x": 1, "y": ["z"]}, "d": None},
             {"a": None, "m": [], "s": None, "d": None},
         ]
@@ -239,8 +240,12 @@ class LogContract(SenderContract, DeleteContract, ABC):
 
     def test_a_topic_written_by_a_flow_takes_time_position_and_watermark(self, log: Log) -> None:
         topic = log.create(TopicSpec("t", schema=Schema.of("n long"), writer="flow"))
-        system = {EVENT_TIME: pa.array([5], TIMESTAMP), POSITION: pa.array([b"x"]), WATERMARK: pa.array([None], pa.int64())}
-        given = pa.record_batch({"n": pa.array([1])} | system)
+        system: dict[str, pa.Array] = {
+            EVENT_TIME: pa.array([5], TIMESTAMP),
+            POSITION: pa.array([b"x"]),
+            WATERMARK: pa.array([None], pa.int64()),
+        }
+        given = batch_of({"n": pa.array([1]), **system})
         topic.append(0, given)
         assert next(topic.read(0)).rows.equals(given)
 
@@ -260,7 +265,7 @@ class LogContract(SenderContract, DeleteContract, ABC):
     def test_an_impossible_time_is_refused(self, topic: Topic) -> None:
         for time in (LAST + 1, -(2**60), 2**62 + 1):
             with pytest.raises(BadRow, match="years 1 to 9999"):
-                topic.append(0, typed([1], at=[time]))
+                topic.append(0, typed([1], [time]))
 
     def test_nothing_to_append_is_refused_and_no_rows_are_no_frame(self, topic: Topic) -> None:
         with pytest.raises(BadInput):
@@ -289,7 +294,7 @@ class LogContract(SenderContract, DeleteContract, ABC):
 
     def test_headers_tell_the_greatest_time_before_them(self, topic: Topic) -> None:
         for at in (NOW, NOW - 50, NOW + 20):
-            topic.append(0, typed([1, 2], at=[at, at - 5]))
+            topic.append(0, typed([1, 2], [at, at - 5]))
         frames = frames_of(topic)
         assert frames[-1].time_after == NOW + 20
         assert (min(f.least for f in frames), max(f.greatest for f in frames)) == (NOW - 55, NOW + 20)
@@ -299,8 +304,8 @@ class LogContract(SenderContract, DeleteContract, ABC):
             assert topic.ends()[0].time == NOW + 20
 
     def test_a_time_far_ahead_moves_nothing(self, topic: Topic) -> None:
-        topic.append(0, typed([1, 2, 3], at=[NOW + 1, NOW + DAY, NOW + DAY + 1]))
-        topic.append(0, typed([4], at=[LAST]))
+        topic.append(0, typed([1, 2, 3], [NOW + 1, NOW + DAY, NOW + DAY + 1]))
+        topic.append(0, typed([4], [LAST]))
         frames = frames_of(topic)
         assert (frames[-1].greatest, frames[-1].time_after) == (LAST, NOW + DAY)
         if topic.headers:
@@ -311,7 +316,7 @@ class LogContract(SenderContract, DeleteContract, ABC):
 
     def test_rows_of_a_flow_are_never_implausible(self, log: Log) -> None:
         topic = log.create(TopicSpec("t", schema=SCHEMA, time="at", writer="flow"))
-        topic.append(0, typed([1], at=[LAST]), mark=LAST)
+        topic.append(0, typed([1], [LAST]), mark=LAST)
         [frame] = frames_of(topic)
         assert (frame.plausible, frame.mark) == (LAST, LAST)
         if topic.headers:

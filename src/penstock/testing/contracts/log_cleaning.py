@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from penstock.core.arrow import values_in
 from penstock.core.change import Op
 from penstock.core.columns import BEFORE, KEY, OP
 from penstock.core.schema import Schema
@@ -31,8 +32,9 @@ def offsets(topic: Topic, partition: int = 0) -> list[int]:
 
 
 def put(topic: Topic, key: bytes | None, id: int = 0, *, delete: bool = False, at: int = NOW, **more: Any) -> None:
-    system = {KEY: pa.array([key], pa.binary()), OP: pa.array([int(Op.DELETE) if delete else None], pa.int8())}
-    topic.append(0, typed([id], at=at, **system), **more)
+    system: dict[str, pa.Array] = {KEY: pa.array([key], pa.binary())}
+    system[OP] = pa.array([int(Op.DELETE) if delete else None], pa.int8())
+    topic.append(0, typed([id], at, **system), **more)
 
 
 def times_before(topic: Topic) -> dict[int, int]:
@@ -163,7 +165,8 @@ class CleaningContract(ABC):
         table: dict[bytes, int] = {}
         for chunk in topic.read(0):
             ops = chunk.rows.column(OP).to_pylist() if OP in chunk.rows.schema.names else [None] * chunk.frame.count
-            for key, id, op in zip(chunk.rows.column(KEY).to_pylist(), chunk.rows.column("id").to_pylist(), ops, strict=True):
+            keys, ids = values_in(chunk.rows.column(KEY), bytes), values_in(chunk.rows.column("id"), int)
+            for key, id, op in zip(keys, ids, ops, strict=True):
                 table.pop(key, None)
                 if op != Op.DELETE:
                     table[key] = id
@@ -175,7 +178,7 @@ class CleaningContract(ABC):
         topic: Topic = log.create(TopicSpec("t", schema=SCHEMA, time="at", **settings))
         for i in range(rows):
             clock.set(NOW + i * HOUR)
-            topic.append(0, typed([i], at=NOW + i), sender=Sender("p", 0, i))
+            topic.append(0, typed([i], NOW + i), sender=Sender("p", 0, i))
         return topic
 
     def test_what_is_old_goes_and_what_is_young_stays(self, log: Any, clock: FixedClock) -> None:

@@ -3,6 +3,7 @@
 import pyarrow as pa
 import pytest
 
+from penstock.core.arrow import batch_of
 from penstock.core.change import Op
 from penstock.core.columns import EVENT_TIME, KEY, OP
 from penstock.core.schema import TIMESTAMP, Schema
@@ -17,8 +18,8 @@ STRICT = Schema.of("id long not null, text string not null, at timestamp not nul
 def deletes(ids: list[int | None], ops: list[int | None], at: list[int | None] | None = None) -> pa.RecordBatch:
     """Rows of which only the key is known."""
     times = pa.array(at or [None] * len(ids), TIMESTAMP)
-    columns = {"id": pa.array(ids, pa.int64()), "text": pa.nulls(len(ids), pa.string()), "at": times, OP: pa.array(ops, pa.int8())}
-    return pa.record_batch(columns)
+    texts = pa.nulls(len(ids), pa.string())
+    return batch_of({"id": pa.array(ids, pa.int64()), "text": texts, "at": times, OP: pa.array(ops, pa.int8())})
 
 
 class DeleteContract:
@@ -56,7 +57,7 @@ class DeleteContract:
             strict.append(0, deletes([1], [Op.UPDATE_BEFORE]))
 
     def test_a_delete_without_a_time_happens_when_the_log_takes_it(self, strict: Topic, clock: FixedClock) -> None:
-        strict.append(0, typed([1], at=NOW - 5 * SECOND))
+        strict.append(0, typed([1], NOW - 5 * SECOND))
         clock.set(NOW + SECOND)
         strict.append(0, deletes([1, 2], [Op.DELETE, Op.DELETE], [None, NOW - 9 * SECOND]))
         assert times_of(strict)[1:] == [NOW + SECOND, NOW - 9 * SECOND]
@@ -72,9 +73,9 @@ class DeleteContract:
 
     def test_in_a_raw_topic_a_record_without_value_is_a_delete_of_its_key(self, log: Log) -> None:
         topic = log.create(RAW)
-        keys = pa.array([b"1", b"1", None], pa.binary())
-        times = pa.array([NOW, None, NOW], TIMESTAMP)
-        topic.append(0, raw([b"{}", None, b"{}"], **{KEY: keys, EVENT_TIME: times}))
+        system: dict[str, pa.Array] = {KEY: pa.array([b"1", b"1", None], pa.binary())}
+        system[EVENT_TIME] = pa.array([NOW, None, NOW], TIMESTAMP)
+        topic.append(0, raw([b"{}", None, b"{}"], **system))
         assert values(topic, "value") == [b"{}", None, b"{}"]
         assert values(topic, KEY) == [b"1", b"1", None]
         with pytest.raises(BadSchema, match="raw"):

@@ -20,15 +20,20 @@ TYPED = TopicSpec("orders", schema=SCHEMA, time="at")
 RAW = TopicSpec("raw")
 
 
-def typed(ids: Sequence[int], at: int | Sequence[int] = NOW, **more: pa.Array) -> pa.RecordBatch:
+def typed(ids: Sequence[int], at: int | Sequence[int] = NOW, /, **more: pa.Array) -> pa.RecordBatch:
     """Rows of TYPED; `at` is the first time, one microsecond apart, or all of them."""
     times = [at + i for i in range(len(ids))] if isinstance(at, int) else list(at)
-    columns = {"id": pa.array(ids, pa.int64()), "text": pa.array([f"row {i}" for i in ids]), "at": pa.array(times, TIMESTAMP)}
+    columns: dict[str, pa.Array] = {
+        "id": pa.array(ids, pa.int64()),
+        "text": pa.array([f"row {i}" for i in ids]),
+        "at": pa.array(times, TIMESTAMP),
+    }
     return pa.record_batch(columns | more)
 
 
 def raw(values: Sequence[bytes | None], **more: pa.Array) -> pa.RecordBatch:
-    return pa.record_batch({VALUE: pa.array(values, pa.binary())} | more)
+    column: pa.Array = pa.array(values, pa.binary())
+    return pa.record_batch({VALUE: column} | more)
 
 
 def values(topic: Topic, column: str, partition: int = 0, **range_: Any) -> list[Any]:

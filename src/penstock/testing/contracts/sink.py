@@ -50,7 +50,7 @@ def staged(rows: list[Row]) -> bytes:
 def staged_table(rows: list[Row]) -> pa.Table:
     """Rows as they travel; the time and position of each are its id."""
     ids = pa.array([i for i, _ in rows], pa.int64())
-    columns = {"id": ids, "text": pa.array([text for _, text in rows], pa.string()), TIME: ids}
+    columns: dict[str, pa.Array] = {"id": ids, "text": pa.array([text for _, text in rows], pa.string()), TIME: ids}
     columns |= {WATERMARK: pa.array([NEVER] * len(rows), pa.int64()), POSITION: source_positions("in", 0, ids.to_numpy())}
     return pa.table(columns)
 
