@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from penstock.core.arrow import table_of
 from penstock.core.columns import HASH
 from penstock.core.hashing import hash64
 from penstock.core.time import FIRST, FOREVER, LAST, NEVER
@@ -158,7 +159,7 @@ def _remembered(devices: pa.Table, order: Times, shown: _Shown) -> pa.Table:
 
 
 def _plain(devices: pa.Table) -> pa.Table:
-    return pa.table({name: plain(devices[name]) for name in devices.column_names})
+    return table_of({name: plain(devices[name]) for name in devices.column_names})
 
 
 def _hashes(devices: pa.Table) -> npt.NDArray[np.uint64]:

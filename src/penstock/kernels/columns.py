@@ -52,16 +52,16 @@ def travelling(schema: pa.Schema, *more: tuple[str, pa.DataType], placed: bool =
     return pa.schema([*schema, (TIME, pa.int64()), (WATERMARK, pa.int64()), *place, *more])
 
 
-def plain(values: Any) -> Any:
+def plain(values: _C) -> _C:
     """Values as they are told apart and compared: -0.0 is 0.0, and NaN is NaN whatever its bits."""
     if not pa.types.is_floating(values.type):
         return values
-    return pc.if_else(pc.is_nan(values), pa.scalar(np.nan, values.type), without_sign(values))
+    return cast("_C", pc.if_else(pc.is_nan(values), pa.scalar(np.nan, values.type), without_sign(values)))
 
 
-def without_sign(values: Any) -> Any:
+def without_sign(values: _C) -> _C:
     """Doubles or floats with 0.0 for -0.0. Not with Polars, which takes `x + 0.0` for x."""
-    return pc.add(values, pa.scalar(0.0, values.type))
+    return cast("_C", pc.add(values, pa.scalar(0.0, values.type)))
 
 
 def with_plain(rows: pa.Table, names: Sequence[str]) -> pa.Table:

@@ -96,7 +96,8 @@ def _shape(options: ReadOptions, schema: StructType) -> Shape:
 
 
 def _arrow(schema: StructType) -> "pa.Schema":
-    return to_arrow_schema(schema, timezone="UTC")
+    found: pa.Schema = to_arrow_schema(schema, timezone="UTC")
+    return found
 
 
 def _refuse_overwriting(topic: str, overwrite: bool) -> None:

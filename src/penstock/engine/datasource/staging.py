@@ -41,7 +41,7 @@ def stage(storage: Storage, directory: str, topic: Topic, batches: Iterable[pa.R
 
 def staged_schema(spec: TopicSpec) -> pa.Schema:
     """The columns of a staged file."""
-    beside = [pa.field(KEY, pa.binary())] if spec.key else []
+    beside: list[pa.Field] = [pa.field(KEY, pa.binary())] if spec.key else []
     beside += [pa.field(EVENT_TIME, TIMESTAMP)] if spec.time and not spec.schema else []
     return pa.schema([*physical(spec.schema), *beside])
 
@@ -104,7 +104,7 @@ def _pieces(storage: Storage, part: Part) -> Iterator[pa.RecordBatch]:
 
 
 def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
-    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+    return batches[0] if len(batches) == 1 else pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
 
 
 def _refused(spec: TopicSpec, count: int, reason: str) -> BadRow:

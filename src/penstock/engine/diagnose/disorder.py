@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from penstock.core.arrow import Column
 from penstock.core.columns import EVENT_TIME, VALUE
 from penstock.core.schema import Schema
 from penstock.core.time import NEVER, duration_text, micros
@@ -110,6 +111,7 @@ def _plausible(topic: Topic, chunk: Chunk, time: str | None) -> Times:
 
 def _times(topic: Topic, rows: pa.RecordBatch, time: str | None) -> tuple[npt.NDArray[np.bool_], Times] | None:
     """Which rows have an event time, and those; None: it is their append time."""
+    column: Column
     if time in rows.schema.names:
         column = rows.column(time)
     elif topic.spec.time == time:
@@ -117,6 +119,7 @@ def _times(topic: Topic, rows: pa.RecordBatch, time: str | None) -> tuple[npt.ND
             return None
         column = rows.column(EVENT_TIME)
     else:
+        assert time is not None  # the topic's own, where none is named
         decoded = decode_json(rows.column(VALUE), Schema.of(f"`{time}` timestamp"))
         fits = np.zeros(rows.num_rows, bool)
         fits[decoded.kept] = True

@@ -9,6 +9,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.core.arrow import filled, values_in
 from penstock.core.columns import KEY, OP, VALUE
 from penstock.core.position import Position
 from penstock.core.time import text
@@ -104,8 +105,9 @@ def letters(log: Log, flow: str, kind: str, where: Position) -> Iterator[dict[st
     for partition, end in topic.ends().items():
         for chunk in topic.read(partition, end.first):
             rows = chunk.rows
-            same = pc.and_(pc.equal(rows["topic"], where.topic), pc.equal(rows["partition"], where.partition))
-            for i in pc.indices_nonzero(pc.fill_null(pc.and_(same, pc.equal(rows["offset"], where.offset)), False)).to_pylist():
+            same = pc.and_(pc.equal(rows["topic"], pa.scalar(where.topic)), pc.equal(rows["partition"], pa.scalar(where.partition)))
+            same = pc.and_(same, pc.equal(rows["offset"], pa.scalar(where.offset)))
+            for i in values_in(pc.indices_nonzero(filled(same, False)), int):
                 yield rows.slice(i, 1).to_pylist()[0] | {"letter": str(Position(name, partition, int(chunk.offsets[i])))}
 
 

@@ -1,12 +1,13 @@
 """Rows on which a step fails (G26): they are isolated, and become dead letters, nulls, or the error that stops the flow."""
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.core.arrow import Column, one_array, values_in
 from penstock.core.change import Op
 from penstock.core.columns import ADDRESS, OP, POSITION, TIME, WATERMARK
 from penstock.core.position import position_text, record_of
@@ -101,12 +102,12 @@ def put_in(rows: pa.Table) -> pa.Array:
 def dead_letters(step: str, failed: pa.Table, failures: Sequence[Failure]) -> pa.Table:
     """Rows of the flow's dead topic, one for each failure: step, cause, place, time, watermark, the row as JSON, expression."""
     n = len(failures)
-    positions = failed.column(POSITION).to_pylist() if POSITION in failed.column_names else [b""] * n
+    positions = values_in(failed.column(POSITION), bytes) if POSITION in failed.column_names else [b""] * n
     records = [record_of(p) for p in positions]
     times = failed.column(TIME).combine_chunks()
-    marks = failed.column(WATERMARK) if WATERMARK in failed.column_names else pa.array([NEVER] * n, pa.int64())
-    marked = pc.if_else(pc.less_equal(marks, NEVER), pa.scalar(None, pa.int64()), marks).cast(TIMESTAMP)
-    columns = [
+    marks: Column = failed.column(WATERMARK) if WATERMARK in failed.column_names else pa.array([NEVER] * n, pa.int64())
+    marked = pc.if_else(pc.less_equal(marks, pa.scalar(NEVER)), pa.scalar(None, pa.int64()), marks).cast(TIMESTAMP)
+    columns: list[Column | list[Any]] = [
         [step] * n,
         [shortened(f.cause, _LONGEST_CAUSE) for f in failures],
         *([getattr(r, a, None) for r in records] for a in ("topic", "partition", "offset")),
@@ -148,7 +149,5 @@ def _as_json(rows: pa.Table) -> list[str]:
     return [text.decode() for text in encode_json(user)] if user.num_columns else ["{}"] * rows.num_rows
 
 
-def _column(values: object, t: pa.DataType) -> pa.Array:
-    if isinstance(values, pa.ChunkedArray):
-        values = values.combine_chunks()
-    return values if isinstance(values, pa.Array) else pa.array(values, t)
+def _column(values: Column | list[Any], t: pa.DataType) -> pa.Array:
+    return pa.array(values, t) if isinstance(values, list) else one_array(values)

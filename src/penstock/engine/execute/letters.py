@@ -3,6 +3,7 @@
 import numpy as np
 import pyarrow as pa
 
+from penstock.core.arrow import values_in
 from penstock.core.columns import ADDRESS, POSITION, TIME, WATERMARK
 from penstock.core.position import Position
 from penstock.core.schema import TIMESTAMP
@@ -32,16 +33,17 @@ def unreadable(span: Range, topic: str, dead: list[Dead]) -> pa.Table:
 def late(step: str, rows: pa.Table) -> pa.Table:
     """Rows of the flow's own late topic."""
     n = rows.num_rows
-    raw = rows.column(POSITION).to_pylist()
+    raw, times = values_in(rows.column(POSITION), bytes), values_in(rows.column(TIME), int)
     where = [Position.decode(p) for p in raw]
-    watermark = [None if w <= NEVER else w for w in rows.column(WATERMARK).to_pylist()]
+    watermark = [None if w <= NEVER else w for w in values_in(rows.column(WATERMARK), int)]
     user = rows.select([c for c in rows.column_names if c not in SYSTEM])
-    columns = [[step] * n, ["late"] * n, *([getattr(w, a, None) for w in where] for a in ("topic", "partition", "offset"))]
-    arrays = [pa.array(c, f.type) for c, f in zip(columns, late_schema(), strict=False)]
+    places = [[getattr(w, a, None) for w in where] for a in ("topic", "partition", "offset")]
+    columns: list[list[str | int | None]] = [[step] * n, ["late"] * n, *places]
+    arrays: list[pa.Array] = [pa.array(c, f.type) for c, f in zip(columns, late_schema(), strict=False)]
     arrays += [rows.column(TIME).cast(TIMESTAMP).combine_chunks(), pa.array(watermark, pa.int64()).cast(TIMESTAMP)]
     arrays.append(pa.array([j.decode() for j in encode_json(user)], pa.string()))
     order = rows.column(ADDRESS) if ADDRESS in rows.column_names else pa.nulls(n, pa.int64())
-    return _system(pa.table(arrays, schema=late_schema().arrow), rows.column(TIME).to_pylist(), raw, order)
+    return _system(pa.table(arrays, schema=late_schema().arrow), times, raw, order)
 
 
 def _system(table: pa.Table, times: list[int], positions: list[bytes], order: pa.Array | pa.ChunkedArray) -> pa.Table:

@@ -8,6 +8,7 @@ from typing import Protocol
 import polars as pl
 import pyarrow as pa
 
+from penstock.core.arrow import table_of
 from penstock.core.columns import ADDRESS, APPEND_TIME, OP, POSITION, TIME, WATERMARK
 from penstock.engine.execute.failing import Failure, Refused, cause_of, in_order, isolated
 from penstock.engine.lookup.rows import look_up
@@ -155,7 +156,7 @@ def project(select: Select, rows: pa.Table) -> pa.Table:
     computed = {n: e for n, e in select.columns if not (len(e.columns) == 1 and e.text == e.columns[0])}
     values = dict(zip(computed, evaluate(rows, [polars_of(e.tree) for e in computed.values() if e.tree]), strict=True))
     columns = {n: values[n].cast(e.type) if n in values else rows.column(e.columns[0]) for n, e in select.columns}
-    return pa.table(columns | {n: rows.column(n) for n in SYSTEM if n in rows.column_names})
+    return table_of(columns | {n: rows.column(n) for n in SYSTEM if n in rows.column_names})
 
 
 def map_rows(step: Step, function: Function, rows: pa.Table) -> pa.Table:

@@ -1,14 +1,14 @@
 """Steps that only Spark SQL may evaluate: their rows go through the JVM, from files to files, between two segments."""
 
-import functools
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.core.arrow import Column, filled, values_in
 from penstock.core.columns import ADDRESS, APPEND_TIME, OP, POSITION, TIME, TRIED, WATERMARK
 from penstock.core.schema import Schema
 from penstock.engine.execute.failing import Failure, dead_letters, put_in, sample, stopped
@@ -120,7 +120,7 @@ class SqlSteps:
         """Of each row the first expression that fails on it, and why."""
         found: dict[int, Failure] = {}
         for number, (_, expression) in enumerate(tried_expressions(step)):
-            raised = pc.indices_nonzero(rows.column(f"{TRIED}{number}").is_null()).to_pylist()
+            raised = values_in(pc.indices_nonzero(rows.column(f"{TRIED}{number}").is_null()), int)
             mine = [i for i in raised if i not in found]
             causes = self._guard.causes(expression, rows.take(pa.array(mine, pa.int64())))
             found |= {i: Failure(i, expression.text, cause) for i, cause in zip(mine, causes, strict=True)}
@@ -143,7 +143,7 @@ def apply(step: Step, rows: Any, system: Iterable[str]) -> Any:
 def _reader(storage: Storage, files: list[str], names: list[str]) -> Any:
     def read(ids: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         settle()
-        for number in [i for batch in ids for i in batch.column(0).to_pylist()]:
+        for number in [i for batch in ids for i in values_in(batch.column(0), int)]:
             table = read_arrow(storage, files[number]).read_all()
             yield from table.select(names).to_batches()
 
@@ -170,9 +170,7 @@ def _sorting_writer(job: Job, step: Step, wanted: pa.Schema) -> Any:
         if not held:
             return
         table = pa.Table.from_batches(held)
-        failed = functools.reduce(pc.or_, (table.column(name).is_null() for name in tried))
-        if step.on_error == "null":
-            failed = pa.repeat(False, table.num_rows)
+        failed = pa.repeat(False, table.num_rows) if step.on_error == "null" else _any_null(table, tried)
         made = _made(step, table.filter(pc.invert(failed)), wanted)
         yield _file(storage, epoch, made, failed=False)
         if pc.any(failed).as_py():
@@ -181,18 +179,27 @@ def _sorting_writer(job: Job, step: Step, wanted: pa.Schema) -> Any:
     return write
 
 
+def _any_null(rows: pa.Table, names: Sequence[str]) -> Column:
+    """Where a row has a null in one of these columns."""
+    found: Column = rows.column(names[0]).is_null()
+    for name in names[1:]:
+        found = pc.or_(found, rows.column(name).is_null())
+    return found
+
+
 def _made(step: Step, rows: pa.Table, wanted: pa.Schema) -> pa.Table:
     """What the step makes of rows beside which its expressions stand, worked out."""
     values = {name: _value(rows.column(f"{TRIED}{i}")) for i, (name, _) in enumerate(tried_expressions(step))}
     if step.node.kept_by():
-        return rows.filter(pc.fill_null(values[""], False)).select(wanted.names).cast(wanted)
+        return rows.filter(filled(values[""], False)).select(wanted.names).cast(wanted)
     passed = {name: rows.column(e.columns[0]) for name, e in step.node.projected() if name not in values}
     columns = [values[n] if n in values else passed[n] if n in passed else rows.column(n) for n in wanted.names]
     return pa.table(columns, names=wanted.names).cast(wanted)
 
 
 def _value(tried: pa.ChunkedArray) -> pa.ChunkedArray:
-    return pc.struct_field(tried, "v")
+    value: pa.ChunkedArray = pc.struct_field(tried, "v")
+    return value
 
 
 def _file(storage: Storage, epoch: int, table: pa.Table, *, failed: bool) -> pa.RecordBatch:

@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.core.arrow import values_in
 from penstock.core.columns import ADDRESS, FAILED, HASH, OP, POSITION, TIME, WATERMARK
 from penstock.core.hashing import bucket_of
 from penstock.core.time import NEVER
@@ -257,7 +258,7 @@ class Task:
         told = replace(self.program.plan.step(step), name=result_step(step))
         self.result.fates[told.name].update(+Counter({"in": given + failed, "passed": given}))
         if stepped.failed is not None:
-            causes = enumerate(stepped.failed.column(FAILED).to_pylist())
+            causes = enumerate(values_in(stepped.failed.column(FAILED), dict))
             self.fail(told, stepped.failed, [Failure(i, cause["expression"], cause["cause"]) for i, cause in causes])
 
     def finish(self) -> Result:

@@ -14,8 +14,8 @@ from typing import Any, NoReturn
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from penstock.core.arrow import array_of, table_of
 from penstock.engine.execute.failing import Failure, cause_of, without
 from penstock.engine.lookup.ask import Asker, TookTooLong
 from penstock.errors import BadFlow, Unanswered
@@ -52,10 +52,10 @@ def look_up(step: Step, rows: pa.Table, system: Sequence[str]) -> tuple[pa.Table
     met[asks] = known[which]
     at = np.full(rows.num_rows, -1, np.int64)
     at[asks] = which
-    indices = pa.array(at, mask=~met)
+    indices = array_of(at, absent=~met)
     made = {n: _values(answers, i, t).take(indices) for i, (n, t) in enumerate(_types(lookup)) if n in step.schema}
     columns = {n: made[n] if n in made else rows.column(n) for n in step.schema.names}
-    out = pa.table(columns | {n: rows.column(n) for n in system if n in rows.column_names})
+    out = table_of(columns | {n: rows.column(n) for n in system if n in rows.column_names})
     failures = _failures(client, answers, at) if step.on_error == "dead" else []
     answered = int(np.count_nonzero(met))
     fates.update({"in": rows.num_rows, "answered": answered, "unmatched": rows.num_rows - answered - len(failures)})
@@ -84,7 +84,7 @@ def _distinct(keys: Sequence[pa.Array]) -> tuple[npt.NDArray[np.int64], npt.NDAr
     n = len(keys[0])
     codes, there = np.zeros(n, np.int64), np.ones(n, np.bool_)
     for values in keys:
-        coded = pc.dictionary_encode(values)
+        coded = values.dictionary_encode()
         there &= coded.indices.is_valid().to_numpy(zero_copy_only=False)
         number = coded.indices.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
         _, codes = np.unique(codes * max(len(coded.dictionary), 1) + number, return_inverse=True)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -29,6 +29,9 @@ from penstock.log.port import Log
 from penstock.plan import Plan
 from penstock.sinks.port import nothing
 from penstock.storage.local import LocalStorage
+
+if TYPE_CHECKING:
+    from penstock.engine.spark.analyze import SparkAnalyzer
 
 SMALL = 1_000_000  # rows that one task does sooner than a shuffle over two, on one machine
 SMALL_ON_CLUSTER = 500_000  # there a shuffle costs more, and more cores share what it spreads
@@ -95,7 +98,7 @@ class Runtime:
         return self._analyzer.type_of(sql, schema)
 
     @cached_property
-    def _analyzer(self) -> Any:
+    def _analyzer(self) -> "SparkAnalyzer":
         from penstock.engine.spark.analyze import SparkAnalyzer
 
         return SparkAnalyzer(self.session)

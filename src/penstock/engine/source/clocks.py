@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from penstock.core.arrow import array_of, filled
 from penstock.core.schema import TIMESTAMP
 from penstock.engine.source.spec import ClockSpec
 from penstock.kernels.clocks import Readings, correct, merged, recall
@@ -42,8 +43,8 @@ class DeviceClocks:
         told = Readings(devices, happened, sent, received, timed & known, alive, appended)
         made = correct(rule, told, recall([*self._runs, *learned], rule.by, devices))
         self._learned = merged([*learned, made.state], rule.by)
-        seconds = pa.array(made.uncertainty / 1e6, mask=~made.sure)
-        columns = {fix.corrected: pa.array(made.times).cast(TIMESTAMP), fix.uncertainty: seconds}
+        seconds = array_of(made.uncertainty / 1e6, absent=~made.sure)
+        columns = {fix.corrected: array_of(made.times).cast(TIMESTAMP), fix.uncertainty: seconds}
         return Fixed(made.times, made.plausible, columns)
 
     def merge(self, table: str, runs: Sequence[pa.Table]) -> pa.Table:
@@ -61,4 +62,4 @@ def times_of(table: pa.Table, name: str) -> tuple[Times, Mask]:
     numbers = column.cast(pa.int64())
     if not column.null_count:
         return np.asarray(numbers.to_numpy()), np.ones(len(column), np.bool_)
-    return np.asarray(numbers.fill_null(0).to_numpy()), np.asarray(column.is_valid().to_numpy())
+    return np.asarray(filled(numbers, 0).to_numpy()), np.asarray(column.is_valid().to_numpy())

@@ -9,6 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.core.arrow import array_of, one_array
 from penstock.core.change import Op
 from penstock.core.columns import KEY, VALUE
 from penstock.core.schema import Schema
@@ -147,7 +148,7 @@ def _spread(table: pa.Table, kept: npt.NDArray[np.int64], count: int) -> pa.Tabl
         return table
     places = np.full(count, -1, np.int64)
     places[kept] = np.arange(len(kept))
-    return table.take(pa.array(places, mask=places < 0))
+    return table.take(array_of(places, absent=places < 0))
 
 
 def _envelopes(spec: SourceSpec, table: pa.Table) -> DecodedChanges:
@@ -176,10 +177,7 @@ def _envelopes(spec: SourceSpec, table: pa.Table) -> DecodedChanges:
 
 
 def _side(table: pa.Table, name: str) -> pa.Array | None:
-    if name not in table.column_names:
-        return None
-    column = table.column(name).combine_chunks()
-    return column if not isinstance(column, pa.ChunkedArray) else pa.concat_arrays(column.chunks)
+    return one_array(table.column(name)) if name in table.column_names else None
 
 
 def _missing(side: pa.Array | None, n: int) -> npt.NDArray[np.bool_]:
@@ -187,6 +185,6 @@ def _missing(side: pa.Array | None, n: int) -> npt.NDArray[np.bool_]:
 
 
 def _field(side: pa.Array | None, f: pa.Field, n: int) -> pa.Array:
-    if side is None or side.type.get_field_index(f.name) < 0:
-        return pa.nulls(n, f.type)
-    return pc.struct_field(side, f.name)
+    told = side is not None and side.type.get_field_index(f.name) >= 0
+    field: pa.Array = pc.struct_field(side, f.name) if told else pa.nulls(n, f.type)
+    return field

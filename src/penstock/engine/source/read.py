@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.core.arrow import array_of, buffer_of, filled, table_of
 from penstock.core.columns import ADDRESS, APPEND_TIME, BAD, BEFORE, EVENT_TIME, KEY, OP, POSITION, RAW, TIME, VALUE, WATERMARK
 from penstock.core.position import database_positions, source_positions
 from penstock.core.schema import TIMESTAMP
@@ -218,7 +219,7 @@ def _decoded(spec: SourceSpec, table: pa.Table, offsets: Times, appended: Times)
     if len(kept) < n:
         places = np.zeros(n, np.int64)
         places[kept] = np.arange(len(kept))
-        rows = rows.take(pa.array(places, mask=~alive))
+        rows = rows.take(array_of(places, absent=~alive))
     if spec.headers:  # the producer took the time out; W must not depend on what else is wrong with a row
         times, timed = _times(table, EVENT_TIME, appended)
         times = np.where(timed, times, appended)  # as frame headers have it: only a delete may be without
@@ -265,7 +266,7 @@ def _behind_gaps(offsets: Times, frames: Sequence[Frame], lateness: int) -> list
 
 def _moved_by_what_is_gone(table: pa.Table, lateness: int) -> Times:
     """The least W of each row by the times of rows before it that were compacted away."""
-    known = np.asarray(table.column(BEFORE).fill_null(NEVER).to_numpy(), np.int64)
+    known = np.asarray(filled(table.column(BEFORE), NEVER).to_numpy(), np.int64)
     return np.where(known > NEVER, known - lateness, NEVER)
 
 
@@ -281,18 +282,18 @@ def _logical(spec: SourceSpec, rows: _Rows, stored: pa.Table, stamps: Times, par
         columns[POSITION] = stored.column(POSITION)
         columns[ADDRESS] = addresses(partition, rows.offsets)
         if not spec.versions:
-            own = stored.column(WATERMARK).fill_null(NEVER)
+            own = filled(stored.column(WATERMARK), NEVER)
             columns[WATERMARK] = pc.if_else(pa.array(stamps >= FOREVER), FOREVER, own)  # behind an end derived rows are late, too
     elif rows.places is not None:
-        own = source_positions(spec.topic, partition, rows.offsets)
-        columns[POSITION] = pa.chunked_array([database_positions(rows.places, own)])
+        in_the_log = source_positions(spec.topic, partition, rows.offsets)
+        columns[POSITION] = pa.chunked_array([database_positions(rows.places, in_the_log)])
     else:
         columns[ADDRESS] = addresses(partition, rows.offsets)
     if rows.ops is not None:
         columns[OP] = pa.chunked_array([pa.array(rows.ops)])
     if spec.appended:
         columns[APPEND_TIME] = pa.chunked_array([pa.array(rows.appended)])
-    return pa.table(columns)
+    return table_of(columns)
 
 
 def addresses(partition: int, offsets: Times) -> pa.ChunkedArray:
@@ -335,5 +336,5 @@ def late_positioned(rows: pa.Table, topic: str | None) -> pa.Table:
     ends = np.zeros(rows.num_rows + 1, np.int32)
     np.cumsum(behind, out=ends[1:])
     data = made.buffers()[2] if len(made) else pa.py_buffer(b"")
-    positions = pa.Array.from_buffers(pa.binary(), rows.num_rows, [None, pa.py_buffer(ends * np.int32(width)), data])
+    positions = pa.Array.from_buffers(pa.binary(), rows.num_rows, [None, buffer_of(ends * np.int32(width)), data])
     return rows.append_column(POSITION, positions)

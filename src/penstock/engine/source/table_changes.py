@@ -7,6 +7,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.core.arrow import array_of, values_in
 from penstock.core.change import Op
 from penstock.core.columns import EVENT_TIME, KEY
 from penstock.core.schema import Schema
@@ -44,7 +45,7 @@ def _ops(name: str, said: DecodedChanges) -> npt.NDArray[np.int8]:
     """What an op column says; where it says nothing a row is put in."""
     column = said.table.column(name)
     coded = column.combine_chunks().dictionary_encode()
-    words: list[str] = coded.dictionary.to_pylist()
+    words = values_in(coded.dictionary, str)
     known = np.array([WORDS.get(word.strip().lower(), -1) for word in words] or [-1], np.int8)
     chosen = known[coded.indices.fill_null(0).to_numpy(zero_copy_only=False)]
     chosen = np.where(column.is_null().to_numpy() | (said.ops == Op.DELETE), said.ops, chosen)
@@ -73,7 +74,7 @@ def _keyed(key: Sequence[str], schema: Schema, said: DecodedChanges, stored: pa.
         values = pa.array([None if isinstance(row, str) else row[name] for row in found], schema.type(name))
         at = np.full(table.num_rows, -1)
         at[rows] = np.arange(len(rows))
-        filled = pa.chunked_array([values.take(pa.array(at, mask=at < 0))])
+        filled = pa.chunked_array([values.take(array_of(at, absent=at < 0))])
         table = table.set_column(table.column_names.index(name), name, pc.coalesce(table.column(name), filled))
     return table
 

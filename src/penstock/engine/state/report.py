@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.core.arrow import filled
 from penstock.core.columns import HASH, POSITION, TIME
 from penstock.core.hashing import bucket_of, hash64
 from penstock.core.position import position_text
@@ -208,10 +209,10 @@ def _value(schema: pa.Schema, name: str, word: str, table: str) -> pa.Scalar:
         there = ", ".join(n for n in schema.names if not n.startswith("__")) or "none"
         raise BadInput(f"table {table} keeps no column {name!r}", f"its columns: {there}")
     kind = schema.field(name).type
-    if word == "null" and not pa.types.is_string(kind):
-        return pa.scalar(None, kind)
     try:
-        return plain(pa.array([word]).cast(kind))[0]
+        absent = word == "null" and not pa.types.is_string(kind)
+        found: pa.Scalar = pa.scalar(None, kind) if absent else plain(pa.array([word]).cast(kind))[0]
+        return found
     except pa.ArrowInvalid:
         raise BadInput(f"cannot read {word!r} as {type_text(kind)}, which is what {name!r} is in table {table}") from None
 
@@ -220,8 +221,8 @@ def _is(values: pa.Array, value: pa.Scalar) -> pa.Array:
     if not value.is_valid:
         return values.is_null()
     if pa.types.is_floating(values.type) and value.as_py() != value.as_py():
-        return pc.fill_null(pc.is_nan(values), False)
-    return pc.fill_null(pc.equal(plain(values), value), False)
+        return filled(pc.is_nan(values), False)
+    return filled(pc.equal(plain(values), value), False)
 
 
 def _newest_first(rows: pa.Table) -> pa.Table:
