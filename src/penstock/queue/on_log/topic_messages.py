@@ -5,7 +5,6 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 import numpy as np
-import pyarrow as pa
 
 from penstock.log.intake.stored_rows import deletes_of
 from penstock.log.port import Chunk, Topic
@@ -85,6 +84,6 @@ class TopicMessages:
     def _read_at(self, partition: int, offsets: Sequence[int]) -> Iterator[tuple[int, Message]]:
         for chunk in self._topic.read(partition, offsets[0], offsets[-1] + 1):
             here = [offset for offset in offsets if chunk.frame.base <= offset < chunk.frame.end]
-            rows = chunk.rows.take(pa.array(np.searchsorted(chunk.offsets, here))) if len(here) < chunk.frame.count else chunk.rows
+            rows = chunk.rows.take(np.searchsorted(chunk.offsets, here)) if len(here) < chunk.frame.count else chunk.rows
             for offset, record in zip(here, decode_messages(self._topic.spec, partition, here, rows), strict=True):
                 yield position_of(partition, offset), record.message
