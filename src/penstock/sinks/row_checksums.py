@@ -110,8 +110,8 @@ def _texts(column: pa.Array, by: Words) -> Words:
         total[of] += _mixed(at_each_byte[starts[of] + begin] & _MASKS[left]) * by[place]
     if longest > 8 * _TEXT:
         long = np.flatnonzero(lengths > 8 * _TEXT)
-        ends = starts[long] + lengths[long]
-        rests = [crc32c(data[start:end]) for start, end in zip(starts[long] + 8 * _TEXT, ends, strict=True)]
+        ends, octets = starts[long] + lengths[long], data.data
+        rests = [crc32c(octets[start:end]) for start, end in zip(starts[long] + 8 * _TEXT, ends, strict=True)]
         total[long] += np.array(rests, np.uint64) * by[_REST] << _HALF
     return total
 
