@@ -56,10 +56,13 @@ class Bag(ABC):
         """The items of bags; groups: the number of the group of each bag, else every bag is one."""
         lengths = pc.list_value_length(bags).fill_null(0).to_numpy()
         owners = np.repeat(np.arange(len(bags)) if groups is None else groups, lengths)
-        return pa.table([pa.array(owners, pa.int64()), *bags.flatten().flatten()], names=[GROUP, *(f.name for f in self.fields)])
+        assert isinstance(bags, pa.ListArray)
+        items = bags.flatten()
+        assert isinstance(items, pa.StructArray)
+        return pa.table([pa.array(owners, pa.int64()), *items.flatten()], names=[GROUP, *(f.name for f in self.fields)])
 
 
-def ends(groups: Longs, count: int) -> pa.Array:
+def ends(groups: Longs, count: int) -> pa.Int32Array:
     """Where the items of each group begin, and where the last ones end; groups in order."""
     return pa.array(np.searchsorted(groups, np.arange(count + 1)), pa.int32())
 
@@ -69,7 +72,7 @@ def by_group(items: pa.Table) -> pa.Table:
     groups = numbers(items, GROUP)
     if len(groups) < 2 or bool(np.all(groups[:-1] <= groups[1:])):
         return items
-    return items.take(pa.array(order_of(groups)))
+    return items.take(order_of(groups))
 
 
 def order_of(groups: Longs) -> Longs:

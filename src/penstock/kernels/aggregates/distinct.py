@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.core.arrow import numbers_in, table_of
 from penstock.core.hashing import hash64
 from penstock.kernels.aggregates.bags import LOW, Bag, Longs, codes, ends, firsts
 from penstock.kernels.aggregates.function import AggregateFunction, Folded, Input, Taken
@@ -65,14 +66,14 @@ class Different(Counted):
         self.name, self.columns, self.fields = f"__distinct_{name}", (name,), [pa.field(VALUE, t)]
 
     def items(self, rows: pa.Table, groups: Longs) -> pa.Table:
-        items = pa.table({GROUP: pa.array(groups), VALUE: plain(column(rows, self.columns[0]))})
+        items = table_of({GROUP: pa.array(groups), VALUE: plain(column(rows, self.columns[0]))})
         return items.filter(pc.is_valid(items[VALUE])) if items[VALUE].null_count else items
 
     def reduced(self, items: pa.Table) -> pa.Table:
         coded = column(items, VALUE).dictionary_encode()
         found = np.sort(codes(numbers(items, GROUP), coded.indices.to_numpy().astype(np.int64)))
         found = found[firsts(found)]
-        return pa.table({GROUP: found >> np.int64(32), VALUE: coded.dictionary.take(pa.array(found & LOW))})
+        return table_of({GROUP: found >> np.int64(32), VALUE: coded.dictionary.take(found & LOW)})
 
     def counted(self, items: pa.Table, groups: int) -> Longs:
         return np.bincount(numbers(items, GROUP), minlength=groups)
@@ -91,19 +92,19 @@ class Registers(Counted):
         values = column(rows, self.columns[0])
         if values.null_count:
             known = np.flatnonzero(values.is_valid().to_numpy(zero_copy_only=False))
-            values, groups = values.take(pa.array(known)), groups[known]
+            values, groups = values.take(known), groups[known]
         hashes, rest = hash64(_hashed(values), len(values)), 64 - self._precision
         low = (hashes & np.uint64(2**rest - 1)).astype(np.float64)  # at most 53 bits: exact
         lengths = np.frexp(low)[1]
         registers = (hashes >> np.uint64(rest)).astype(np.int32)
-        return pa.table({GROUP: pa.array(groups), REGISTER: registers, RANK: (rest + 1 - lengths).astype(np.int8)})
+        return table_of({GROUP: pa.array(groups), REGISTER: registers, RANK: (rest + 1 - lengths).astype(np.int8)})
 
     def reduced(self, items: pa.Table) -> pa.Table:
         highest = (numbers(items, REGISTER).astype(np.int64) << np.int64(8)) | numbers(items, RANK)
         found = np.sort(codes(numbers(items, GROUP), highest))
         found = found[firsts(found[::-1] >> np.int64(8))[::-1]]  # the last of each register
         registers = (found & LOW) >> np.int64(8)
-        return pa.table(
+        return table_of(
             {GROUP: found >> np.int64(32), REGISTER: registers.astype(np.int32), RANK: (found & np.int64(0xFF)).astype(np.int8)}
         )
 
@@ -130,7 +131,7 @@ def _hashed(values: pa.Array) -> list[pa.Array]:
     """What is hashed of a column: itself; of decimals the two longs they are made of, which is faster."""
     if not pa.types.is_decimal(values.type):
         return [values]
-    words = np.frombuffer(values.buffers()[1], np.int64, 2 * len(values), values.offset * 16).reshape(-1, 2)
+    words = numbers_in(values.buffers()[1], np.int64, 2 * len(values), values.offset * 16).reshape(-1, 2)
     return [pa.array(words[:, 0]), pa.array(words[:, 1])]
 
 

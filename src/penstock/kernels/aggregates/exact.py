@@ -12,6 +12,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.core.arrow import array_of, buffer_of, chosen, numbers_in
+
 Longs = npt.NDArray[np.int64]
 
 _BITS = np.int64(32)
@@ -106,11 +108,12 @@ def variances(counts: Longs, sums: Sequence[Longs], squares: Sequence[Longs], of
 def longs(limbs: Sequence[Longs]) -> pa.Array:
     """The sums as longs; null where one does not fit."""
     low, high = carried(limbs)
-    return pa.array((high << _BITS) | low, mask=_beyond(high))
+    return array_of((high << _BITS) | low, absent=_beyond(high))
 
 
 def decimals(limbs: Sequence[Longs], t: pa.DataType) -> pa.Array:
     """The sums as decimals; null where one does not fit."""
+    assert pa.types.is_decimal(t)
     parts = carried(limbs)
     beyond = np.zeros(len(parts[0]), np.bool_)
     if len(parts) == 2:
@@ -118,10 +121,10 @@ def decimals(limbs: Sequence[Longs], t: pa.DataType) -> pa.Array:
     else:
         beyond = _beyond(parts[3])
         low, high = (parts[1] << _BITS) | parts[0], (parts[3] << _BITS) | parts[2]
-    buffer = pa.py_buffer(np.stack([low, high], axis=1))
+    buffer = buffer_of(np.stack([low, high], axis=1))
     wide = pa.Array.from_buffers(pa.decimal128(38, t.scale), len(low), [None, buffer])
-    fits = pc.and_(pa.array(~beyond), _fit(wide, t))
-    return pc.if_else(fits, wide, pa.scalar(None, wide.type)).cast(t)
+    fits = pc.and_(pa.array(~beyond), _fit(wide, t.precision, t.scale))
+    return chosen(fits, wide, pa.scalar(None, wide.type)).cast(t)
 
 
 def _beyond(high: Longs) -> npt.NDArray[np.bool_]:
@@ -129,10 +132,10 @@ def _beyond(high: Longs) -> npt.NDArray[np.bool_]:
     return np.asarray((high < -(2**31)) | (high >= 2**31))
 
 
-def _fit(values: pa.Array, t: pa.DataType) -> pa.Array:
-    """Which values have no more digits than the type."""
-    greatest = pa.scalar(Decimal(10**t.precision - 1).scaleb(-t.scale, _DIGITS), pa.decimal128(38, t.scale))
-    least = pa.scalar(Decimal(1 - 10**t.precision).scaleb(-t.scale, _DIGITS), pa.decimal128(38, t.scale))
+def _fit(values: pa.Array, precision: int, scale: int) -> pa.Array:
+    """Which values have no more digits than this."""
+    greatest = pa.scalar(Decimal(10**precision - 1).scaleb(-scale, _DIGITS), pa.decimal128(38, scale))
+    least = pa.scalar(Decimal(1 - 10**precision).scaleb(-scale, _DIGITS), pa.decimal128(38, scale))
     return pc.and_(pc.less_equal(values, greatest), pc.greater_equal(values, least))
 
 
@@ -140,7 +143,7 @@ def _words(column: pa.Array) -> list[Longs]:
     """The rows as one long each, or as a low and a high one; null is 0."""
     if not pa.types.is_decimal(column.type):
         return [np.asarray(column.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False))]
-    pairs = np.frombuffer(column.buffers()[1], np.int64, 2 * len(column), column.offset * 16).reshape(-1, 2)
+    pairs = numbers_in(column.buffers()[1], np.int64, 2 * len(column), column.offset * 16).reshape(-1, 2)
     if column.null_count:
         pairs = np.where(column.is_valid().to_numpy(zero_copy_only=False)[:, None], pairs, 0)
     width = 1 if limb_count(column.type) == 2 else 2

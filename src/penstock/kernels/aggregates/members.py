@@ -53,7 +53,7 @@ def _of_source(aggregation: Aggregation, source: Ranges) -> pa.Table:
         for level, (kind, table) in enumerate(zip(kinds, tables, strict=True)):
             of, members = kind.members(first, behind)
             if len(of):
-                taken, rows = table.take(pa.array(members)), source.of[of]
+                taken, rows = table.take(members), source.of[of]
                 pieces.append(_numbered(taken, rows) if level else aggregation.partial(taken, (), {RANGE: rows}))
         out.append(aggregation.fold(pa.concat_tables(pieces), [RANGE]))
     return pa.concat_tables(out)
@@ -102,4 +102,4 @@ def _numbered(table: pa.Table, of: Longs) -> pa.Table:
 
 
 def _by_number(table: pa.Table) -> pa.Table:
-    return table.take(pa.array(np.argsort(numbers(table, RANGE))))
+    return table.take(np.argsort(numbers(table, RANGE)))

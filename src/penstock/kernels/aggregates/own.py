@@ -71,7 +71,7 @@ class Own(Bag):
 
     def items(self, rows: pa.Table, groups: Longs) -> pa.Table:
         order = order_of(groups)
-        sorted_ = rows.select(list(self.columns)).take(pa.array(order)).rename_columns(list(self._its.names))
+        sorted_ = rows.select(list(self.columns)).take(order).rename_columns(list(self._its.names))
         known, starts, counts = np.unique(groups[order], return_index=True, return_counts=True)
         pieces = zip(known.tolist(), starts.tolist(), counts.tolist(), strict=True)
         return self._items(known, [self._of_group(g, self._added, sorted_.slice(a, n)) for g, a, n in pieces])

@@ -8,6 +8,7 @@ import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
 
+from penstock.core.arrow import array_of
 from penstock.core.columns import FAILED
 from penstock.core.names import RESERVED_PREFIX
 from penstock.core.time import text
@@ -76,7 +77,7 @@ class Aggregation:
             return stored(folded, partials.schema)
         groups, count = _groups(folded[ROW]), len(folded)
         if count == partials.num_rows:  # nothing to put together
-            rows = pa.array(np.argsort(groups))
+            rows = array_of(np.argsort(groups))
             bags = {bag.name: column(partials, bag.name).take(rows) for bag in self._bags}
         else:
             with _named(folded, [*keys, *kept]):

@@ -10,6 +10,7 @@ import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
 
+from penstock.core.arrow import table_of
 from penstock.kernels.aggregates.bags import LOW, Bag, Longs, codes, ends, firsts
 from penstock.kernels.aggregates.function import AggregateFunction, Folded, Input, Taken
 from penstock.kernels.column_names import GROUP
@@ -60,9 +61,9 @@ class Buckets(Bag):
         values = column(rows, self.columns[0]).cast(pa.float64(), safe=False)
         if values.null_count:
             known = np.flatnonzero(values.is_valid().to_numpy(zero_copy_only=False))
-            values, groups = values.take(pa.array(known)), groups[known]
+            values, groups = values.take(known), groups[known]
         buckets = self._buckets(np.asarray(values.to_numpy(zero_copy_only=False)))
-        return pa.table({GROUP: pa.array(groups), BUCKET: buckets, COUNT: np.ones(len(buckets), np.int64)})
+        return table_of({GROUP: pa.array(groups), BUCKET: buckets, COUNT: np.ones(len(buckets), np.int64)})
 
     def reduced(self, items: pa.Table) -> pa.Table:
         places = codes(numbers(items, GROUP), numbers(items, BUCKET).astype(np.int64) + _MANY)
@@ -71,7 +72,7 @@ class Buckets(Bag):
         at = np.flatnonzero(firsts(places))
         summed = np.add.reduceat(counts, at) if len(at) else counts
         buckets = ((places[at] & LOW) - _MANY).astype(np.int32)
-        return pa.table({GROUP: places[at] >> np.int64(32), BUCKET: buckets, COUNT: summed})
+        return table_of({GROUP: places[at] >> np.int64(32), BUCKET: buckets, COUNT: summed})
 
     def quantiles(self, items: pa.Table, groups: int, q: float) -> pa.Array:
         """The value that a share q of the values of each group does not exceed."""

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from penstock.core.arrow import filled
 from penstock.kernels.aggregates import exact
 from penstock.kernels.aggregates.bags import Bag
 from penstock.kernels.aggregates.functions import function_of, taken
@@ -90,7 +91,7 @@ def _extremes(part: Extreme, sources: Sequence[Ranges], count: int) -> pa.Array:
     for source in sources:
         values = column(source.rows, part.column).cast(t)
         known[source.of] += _counts(values, source)
-        plain = values.fill_null(nothing).to_numpy(zero_copy_only=False) + dtype.type(0)  # -0.0 is 0.0
+        plain = filled(values, nothing).to_numpy(zero_copy_only=False) + dtype.type(0)  # -0.0 is 0.0
         out[source.of] = fold(out[source.of], folded(plain, source.begin, source.end, fold, nothing))
     return as_type(pa.array(out, t, mask=known == 0), part.type)
 

@@ -18,7 +18,7 @@ from penstock.kernels.columns import as_type, column, numbers, plain
 
 VALUE, BY = "value", "by"
 
-_PLACE = [pa.field(TIME, pa.int64()), pa.field(POSITION, pa.binary())]  # where a row stands in the order of ties
+_PLACE: list[pa.Field] = [pa.field(TIME, pa.int64()), pa.field(POSITION, pa.binary())]  # where a row stands in the order of ties
 
 
 class _Selection(AggregateFunction):
@@ -180,5 +180,6 @@ def _without_nulls(columns: dict[str, pa.Array]) -> pa.Table:
 
 
 def _lists(items: pa.Table, groups: int, t: pa.DataType) -> pa.Array:
+    assert isinstance(t, pa.ListType)
     values = as_type(column(items, VALUE), t.value_type)
     return pa.ListArray.from_arrays(ends(numbers(items, GROUP), groups), values, type=t)

@@ -6,8 +6,8 @@ from decimal import Decimal, localcontext
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from penstock.core.arrow import chosen
 from penstock.kernels.aggregates import exact
 from penstock.kernels.aggregates.function import AggregateFunction, Folded, Input, Taken
 from penstock.kernels.aggregates.parts import Numbers, Part, Spread, Squares, Total, Values
@@ -131,4 +131,4 @@ def _decimal_average(sums: list[int], counts: Numbers, scale: int, t: pa.DataTyp
 
 
 def _nulled(values: pa.Array, empty: Numbers) -> pa.Array:
-    return pc.if_else(pa.array(~empty), values, pa.scalar(None, values.type))
+    return chosen(pa.array(~empty), values, pa.scalar(None, values.type))
