@@ -1,8 +1,8 @@
 """Random cases: what is in the log, what the flow does, how the run is cut. How a case is executed is not known here."""
 
 import random
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from .reference.log import Entry, Mark, Source
@@ -333,6 +333,16 @@ def make_case(name: str, seed: int) -> Case:
     case = Case(name, seed, sources, flows, rng.choice((1, 2)), fanout=rng.choice((2, 2, 3, 8)), slot=rng.choice((1, 1, 3, 8, 50)))
     case.cuts = make_cuts(case, rng, style)
     return case
+
+
+def with_keys(case: Case, keys: Sequence[str]) -> Case:
+    """The same case with other keys in place of a, b and c."""
+    called = dict(zip("abc", keys, strict=True)) | {None: None}
+
+    def renamed(entry: Entry | Mark) -> Entry | Mark:
+        return entry._replace(key=called[entry.key]) if isinstance(entry, Entry) else entry
+
+    return replace(case, sources=[replace(s, partitions=[[renamed(e) for e in p] for p in s.partitions]) for s in case.sources])
 
 
 def make_cuts(case: Case, rng: random.Random, style: Style) -> list[EpochCut]:

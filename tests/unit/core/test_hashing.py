@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from colliding import colliding
 from penstock.core.hashing import bucket_of, hash64, murmur2, murmur2_all, partition_of, partitions_of
 
 
@@ -64,3 +65,11 @@ def test_buckets_are_ranges_of_the_hash() -> None:
         where = bucket_of(hashes, buckets)
         assert (np.diff(where) >= 0).all()
         assert set(where.tolist()) == set(range(buckets))
+
+
+@pytest.mark.parametrize("count", [2, 4, 60])
+def test_colliding_keys_are_different_keys_of_one_hash(count: int) -> None:
+    keys = colliding(count)
+    assert len(set(keys)) == count
+    assert len(set(hash64([pa.array(keys)], count).tolist())) == 1
+    assert len(set(hash64([pa.array([key.encode() for key in keys])], count).tolist())) == 1

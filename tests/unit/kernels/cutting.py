@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pytest
 
-from penstock.core.columns import POSITION, TIME, WATERMARK
+from colliding import colliding
+from penstock.core.change import POSITION, TIME, WATERMARK
 from penstock.core.position import Position
 from penstock.core.time import FOREVER, NEVER, micros
 from penstock.kernels.memory import MemoryRunner
@@ -73,7 +74,15 @@ def blocks(count: int) -> list[Any]:
     return [n if n < _EVERY_RUN else pytest.param(n, marks=pytest.mark.long) for n in range(count)]
 
 
-def a_log(rng: random.Random, keys: tuple[str | None, ...] = ("a", "a", "b", "c", None)) -> Log:
+KEYS = ("a", "a", "b", "c", None)
+
+
+def colliding_keys() -> tuple[str | None, ...]:
+    """Keys of one hash, and none."""
+    return (*colliding(4), None)
+
+
+def a_log(rng: random.Random, keys: tuple[str | None, ...] = KEYS) -> Log:
     """Times around a rising one, from before 1970 on, with ties, disorder, nulls, NaN and infinities."""
     lateness, partitions, behind = rng.randrange(5), [], []
     steps = rng.choice(((0, 0, 1), (0, 1, 2, 5), (0, 30)))

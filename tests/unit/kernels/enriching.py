@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 from hypothesis import strategies as st
 
+from colliding import colliding
 from penstock import plan
 from penstock.core.change import Op
 from penstock.core.columns import APPEND_TIME, OP, POSITION, TIME, WATERMARK
@@ -179,13 +180,14 @@ SLICES = st.sampled_from([1, 1, 2, 3])
 SPANS = st.sampled_from([0, 1, 2, 4, 9, 10**14])
 # Many keys and times; or one key and few instants, where ties with horizons and marks are the rule.
 WIDE = (st.sampled_from(["a", "a", "a", "b", "c", None]), st.integers(-6, 20), range(-4, 24, 3))
+COLLIDING = (st.sampled_from([*colliding(3), None]), st.integers(-6, 20), range(-4, 24, 3))
 TIGHT = (st.just("a"), st.integers(0, 5), range(8))
 
 
 @st.composite
-def some_epochs(draw: st.DrawFn) -> list[Epoch]:
+def some_epochs(draw: st.DrawFn, styles: Sequence[Any] = (WIDE, TIGHT)) -> list[Epoch]:
     """Rows that come have t >= F or W >= F, by the frontier of the epoch before; everything else is as it may be."""
-    keys, times, frontiers = draw(st.sampled_from([WIDE, TIGHT]))
+    keys, times, frontiers = draw(st.sampled_from(styles))
     row = st.tuples(times, keys, DOUBLES, times, st.sampled_from([None, 0, 1, 3, -2]))
     version = st.tuples(times, keys, DOUBLES, VALUES, times, st.integers(0, 1))
     epochs: list[Epoch] = []

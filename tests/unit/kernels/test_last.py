@@ -1,22 +1,21 @@
 """The last rows: they come, they go, whatever the cut."""
 
 import random
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
+from colliding import colliding
 from penstock import plan
-from penstock.core.change import Op
-from penstock.core.columns import OP, POSITION, TIME, WATERMARK
-from penstock.core.hashing import hash64
+from penstock.core.change import OP, POSITION, TIME, WATERMARK, Op
 from penstock.core.time import FOREVER, NEVER
 from penstock.kernels.memory import MemoryRunner
 from penstock.kernels.registry import kernel_of
-from penstock.kernels.windows import last
 from penstock.kernels.windows.last import LastKernel, shown_rows
-from unit.kernels.cutting import SCHEMA, Log, Outcome, Row, a_log, blocks, counted, few_hashes, in_one_epoch, run_anyhow, table
+from unit.kernels.cutting import SCHEMA, Log, Outcome, Row, a_log, blocks, counted, in_one_epoch, run_anyhow, table
 
 
 def kernel(size: int, width: int = 2, factor: int = 2) -> LastKernel:
@@ -60,11 +59,16 @@ def test_any_cut_shows_the_rows_of_the_last_so_long(block: int) -> None:
         assert out.fates == once.fates == {"passed": len(log.rows)}
 
 
-def test_rows_whose_positions_share_a_hash_stay_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(last, "hash64", few_hashes(hash64))
+def of_one_hash(log: Log) -> Log:
+    """The same rows, at positions that share a hash."""
+    positions = iter(colliding(len(log.rows)))
+    return replace(log, partitions=[[r._replace(position=next(positions).encode()) for r in rows] for rows in log.partitions])
+
+
+def test_rows_whose_positions_share_a_hash_stay_apart() -> None:
     for seed in range(30):
         rng = random.Random(seed)
-        log = a_log(rng)
+        log = of_one_hash(a_log(rng))
         out = run_anyhow(kernel(5), log, rng, drain=False)
         assert counted(folded(out)) == counted(specified(log, 5, out.frontier))
 

@@ -10,14 +10,11 @@ import pyarrow as pa
 import pytest
 
 from penstock import plan
-from penstock.core.change import Op
-from penstock.core.columns import OP, POSITION, TIME, WATERMARK
-from penstock.core.hashing import hash64
+from penstock.core.change import OP, POSITION, TIME, WATERMARK, Op
 from penstock.core.position import Position, window_positions
 from penstock.core.time import FOREVER, NEVER
 from penstock.kernels.memory import MemoryRunner
 from penstock.kernels.registry import kernel_of
-from penstock.kernels.windows import fragments
 from penstock.kernels.windows.running import KeptKernel, RunningKernel
 from unit.kernels.cutting import (
     AGGREGATES,
@@ -28,8 +25,8 @@ from unit.kernels.cutting import (
     a_log,
     aggregated,
     blocks,
+    colliding_keys,
     counted,
-    few_hashes,
     in_one_epoch,
     run_anyhow,
     table,
@@ -111,7 +108,7 @@ def test_any_cut_shows_every_key_over_all_its_rows(block: int) -> None:
     for seed in range(block * 50, block * 50 + 50):
         rng = random.Random(seed)
         running = Running(None, rng.choice((FEW, AGGREGATES)), rng.choice((("k",), ("k", "s"), ())))
-        hold(a_log(rng), running, kernel(running), rng, seed)
+        hold(a_log(rng, colliding_keys()), running, kernel(running), rng, seed)
 
 
 @pytest.mark.parametrize("block", blocks(6))
@@ -123,12 +120,11 @@ def test_any_cut_shows_a_key_that_is_kept_since_it_was_last_silent(block: int) -
         hold(rng.choice((a_log, a_lively_log))(rng), running, kernel(running, rng.choice((1, 2, 7, 50))), rng, seed)
 
 
-def test_keys_that_share_a_hash_stay_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fragments, "hash64", few_hashes(hash64))
+def test_keys_that_share_a_hash_stay_apart() -> None:
     for seed in range(40):
         rng = random.Random(seed)
         running = Running(rng.choice((None, 5 * MICRO)))
-        hold(a_log(rng), running, kernel(running), rng, seed)
+        hold(a_log(rng, colliding_keys()), running, kernel(running), rng, seed)
 
 
 def row(t: int, v: int, key: str = "a", mark: int = NEVER) -> Row:

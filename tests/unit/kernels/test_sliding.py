@@ -12,11 +12,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from colliding import colliding
 from penstock import plan
-from penstock.core.columns import HASH, POSITION, TIME, WATERMARK
-from penstock.core.hashing import hash64
+from penstock.core.change import HASH, POSITION, TIME, WATERMARK
 from penstock.core.time import FOREVER, NEVER, moment
-from penstock.kernels import keyed
 from penstock.kernels.aggregates import members, ranges
 from penstock.kernels.memory import MemoryRunner
 from penstock.kernels.port import State
@@ -25,6 +24,7 @@ from penstock.kernels.waiting_rows import WaitingRows
 from penstock.kernels.windows.sliding import MEMORY, SlidingKernel
 from unit.kernels.cutting import (
     AGGREGATES,
+    KEYS,
     OTHERS,
     SCHEMA,
     TIMESTAMP,
@@ -34,10 +34,10 @@ from unit.kernels.cutting import (
     a_log,
     aggregated,
     blocks,
+    colliding_keys,
     counted,
     diverted,
     fates_of,
-    few_hashes,
     in_one_epoch,
     otherwise,
     run_anyhow,
@@ -79,9 +79,11 @@ def _shown(r: Row, size: int) -> dict[str, Any]:
     return shown | {"revision": 0, TIME: r.t, WATERMARK: NEVER, POSITION: r.position}
 
 
-def check(seed: int, aggregates: tuple[Agg, ...] = AGGREGATES, tell: Tell = aggregated) -> None:
+def check(
+    seed: int, aggregates: tuple[Agg, ...] = AGGREGATES, tell: Tell = aggregated, keys: tuple[str | None, ...] = KEYS
+) -> None:
     rng = random.Random(seed)
-    log, size, drain, late = a_log(rng), rng.choice((1, 2, 5, 40)), rng.random() < 0.3, rng.choice(("divert", "ignore"))
+    log, size, drain, late = a_log(rng, keys), rng.choice((1, 2, 5, 40)), rng.random() < 0.3, rng.choice(("divert", "ignore"))
     by: tuple[str, ...] = rng.choice((("k",), ("k",), (), ("k", "s")))
     slots = rng.choice((1, 2, 7)), rng.choice((1, 2, 7)), rng.choice((2, 3))
     made = kernel(size, *aggregates, by=by, late=late, slots=slots)
@@ -98,10 +100,9 @@ def test_any_cut_gives_each_row_what_lies_behind_it(block: int) -> None:
         check(seed)
 
 
-def test_keys_that_share_a_hash_stay_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keyed, "hash64", few_hashes(hash64))
+def test_keys_that_share_a_hash_stay_apart() -> None:
     for seed in range(1000, 1060):
-        check(seed)
+        check(seed, keys=colliding_keys())
 
 
 def test_any_aggregate_is_put_together_from_few_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -141,11 +142,8 @@ def test_peers_count_for_each_other_and_the_far_end_does_not() -> None:
     assert told(ran.rows, "total") == [(0, 1), (1, 3), (10, 14), (10, 14), (10, 16)]
 
 
-@pytest.mark.parametrize(("first", "second"), ["ab", "ba"])
-def test_a_key_does_not_see_another_of_its_hash_behind_its_own_rows(
-    first: str, second: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(keyed, "hash64", lambda columns, rows: np.zeros(rows, np.uint64))
+@pytest.mark.parametrize(("first", "second"), [colliding(2), colliding(2)[::-1]])
+def test_a_key_does_not_see_another_of_its_hash_behind_its_own_rows(first: str, second: str) -> None:
     runner = MemoryRunner(kernel(10, COUNT))
     runner.epoch([[table([row(2, first), row(3, second)])]], [4])  # in one slot
     assert told(runner.epoch([[table([row(4, first)])]], [5]).rows, "n") == [(4, 2)]
