@@ -4,7 +4,6 @@ Either the flow recovers exactly, or it refuses, names what is wrong and says wh
 
 import shutil
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +11,7 @@ import pytest
 
 from penstock import Flow, FlowTest, Tumbling, agg
 from penstock.engine.run.sweep import KEEP
-from penstock.engine.state import runs as state
 from penstock.errors import Mismatch, PenstockError
-from penstock.testing.driver import Crashed
 
 pytestmark = pytest.mark.faults
 
@@ -51,13 +48,8 @@ def run_and_die(t: FlowTest) -> Path:
         t.send("orders", *rows(minute))
         t.epoch()
     t.send("orders", *rows(2))
-    t._crash_at = "after_decide"
-    with suppress(Crashed):
-        t.epoch()
-    t.driver.release()
-    t._driver = None
-    state._open.cache_clear()
-    return t._directory / "flow"
+    t.die("after_decide")
+    return t.directory / "flow"
 
 
 def goes_on(t: FlowTest) -> PenstockError | None:
@@ -157,7 +149,7 @@ def test_these_are_all_kinds_of_files_that_a_flow_has() -> None:
 
 def forget_outputs(t: FlowTest, what: str) -> None:
     if what in ("views", "both"):
-        for path in (t._directory / "views").iterdir():
+        for path in (t.directory / "views").iterdir():
             path.unlink()
     if what in ("topic", "both"):
         t.log.delete("sales_topic")
@@ -178,8 +170,7 @@ def test_outputs_lost_after_their_epochs_were_swept_are_refused(what: str) -> No
         for minute in range(KEEP + 3):
             t.send("orders", *rows(minute))
             t.epoch()
-        t.driver.release()
-        t._driver = None
+        t.stop()
         forget_outputs(t, what)
         with pytest.raises(Mismatch, match="lacks the epochs 0 to"):
             t.restart()
@@ -190,9 +181,8 @@ def test_outputs_of_a_flow_whose_directory_is_gone_are_not_written_again() -> No
         t.send("orders", *rows(0), *rows(1))
         t.end()
         before = result(t)
-        t.driver.release()
-        t._driver = None
-        shutil.rmtree(t._directory / "flow")
+        t.stop()
+        shutil.rmtree(t.directory / "flow")
         for _ in range(2):  # also when it is tried again
             with pytest.raises(Mismatch, match="belongs to another incarnation of flow 'shop'"):
                 t.restart()
@@ -202,7 +192,7 @@ def test_outputs_of_a_flow_whose_directory_is_gone_are_not_written_again() -> No
 def view_rows(t: FlowTest) -> list[Any]:
     from penstock import View
 
-    with View(t._directory / "views", "sales") as view:
+    with View(t.directory / "views", "sales") as view:
         return sorted((r["user"], r["window_start"], r["total"]) for r in view.rows().to_pylist())
 
 
@@ -210,12 +200,11 @@ def test_a_directory_that_is_older_than_its_outputs_is_refused(tmp_path: Path) -
     with shop().test() as t:
         t.send("orders", *rows(0))
         t.epoch()
-        shutil.copytree(t._directory / "flow", tmp_path / "older")
+        shutil.copytree(t.directory / "flow", tmp_path / "older")
         t.send("orders", *rows(1))
         t.epoch()
-        t.driver.release()
-        t._driver = None
-        shutil.rmtree(t._directory / "flow")
-        shutil.copytree(tmp_path / "older", t._directory / "flow")
+        t.stop()
+        shutil.rmtree(t.directory / "flow")
+        shutil.copytree(tmp_path / "older", t.directory / "flow")
         with pytest.raises(Mismatch, match="the flow's directory is older than its output"):
             t.restart()

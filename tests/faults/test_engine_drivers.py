@@ -6,7 +6,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -19,6 +19,7 @@ from penstock.engine.run.decision import Decision
 from penstock.engine.run.driver import Driver
 from penstock.engine.run.open import EpochRequest
 from penstock.errors import Held, Mismatch, TornEpoch
+from unlocked import unlocked
 
 pytestmark = pytest.mark.faults
 
@@ -56,8 +57,7 @@ def woken(process: "subprocess.Popen[str]") -> str:
 
 def forced(home: Path) -> Driver:
     runtime = SparkFree(home)
-    driver = runtime.driver(runtime.plan(shop()))
-    driver.context.lock = lambda decisions: nullcontext()
+    driver = unlocked(runtime.driver(runtime.plan(shop())))
     driver.start()
     return driver
 

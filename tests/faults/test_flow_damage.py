@@ -1,15 +1,13 @@
 """A flow whose own files are damaged recovers exactly or refuses; it never starts anew by itself. And it has one driver."""
 
 from collections.abc import Callable
-from contextlib import nullcontext
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from penstock import Flow, FlowTest, Tumbling, agg
-from penstock.engine.state import runs as state
 from penstock.errors import Held, PenstockError, Replaced
+from unlocked import unlocked
 
 pytestmark = pytest.mark.faults
 
@@ -52,9 +50,8 @@ def two_epochs(t: FlowTest) -> Path:
     t.epoch()
     t.send("orders", *SECOND[:5])
     t.epoch()
-    t.driver.release()
-    state._open.cache_clear()  # what another process would not have either
-    return t._directory / "flow"
+    t.stop()
+    return t.directory / "flow"
 
 
 def goes_on(t: FlowTest) -> PenstockError | None:
@@ -64,7 +61,6 @@ def goes_on(t: FlowTest) -> PenstockError | None:
         t.send("orders", *SECOND[5:])
         t.end()
     except PenstockError as error:
-        t._driver = None  # it never started: there is nothing to release
         return error
     return None
 
@@ -115,8 +111,7 @@ def test_of_two_drivers_that_both_believe_they_hold_the_flow_one_decides() -> No
         t.send("orders", *FIRST)
         t.epoch()
         sleeper = t.driver
-        unlocked = replace(sleeper.context, lock=lambda decisions: nullcontext())
-        second = type(sleeper)(t.plan, unlocked)  # as if the first were stopped, and its lock taken from it
+        second = unlocked(sleeper)  # as if the first were stopped, and its lock taken from it
         second.start()
         t.send("orders", *SECOND)
         assert second.epoch()

@@ -25,7 +25,7 @@ from penstock.core.python_rows import python_rows
 from penstock.core.schema import Schema
 from penstock.core.time import FOREVER, duration, instant, micros, moment
 from penstock.engine.flows.reopening import reopen
-from penstock.engine.lookup.rows import forget
+from penstock.engine.lookup import rows as lookups
 from penstock.engine.run.context import FlowContext
 from penstock.engine.run.decision import Decisions
 from penstock.engine.run.driver import Driver
@@ -33,6 +33,7 @@ from penstock.engine.run.loop import ends
 from penstock.engine.run.open import Cut, EpochRequest
 from penstock.engine.run.outputs import letter_topic, targets
 from penstock.engine.run.report import Report
+from penstock.engine.state import runs
 from penstock.errors import NotFound, PenstockError
 from penstock.flow.graph import FlowGraph
 from penstock.flow.resolve import resolve
@@ -86,7 +87,7 @@ class FlowTest:
         self.clock = TestClock()
         self.log = MemoryLog(self.clock)
         self._analyzer = analyzer or _LazySpark()
-        self._directory = Path(tempfile.mkdtemp(prefix="penstock-test-"))
+        self.directory = Path(tempfile.mkdtemp(prefix="penstock-test-"))  # "flow" is what the flow keeps, "views" are its views
         self._producers: dict[str, Producer] = {}
         self._crash_at: str | None = None
         self._passed: list[str] = []
@@ -98,9 +99,8 @@ class FlowTest:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        if self._driver:
-            self._driver.release()
-        shutil.rmtree(self._directory, ignore_errors=True)
+        self.stop()
+        shutil.rmtree(self.directory, ignore_errors=True)
 
     # what comes in
 
@@ -181,6 +181,11 @@ class FlowTest:
 
         Points: after_open, after_run, before_decide, after_decide, after_deliver:<sink> (view.NAME, topic.NAME), after_sweep,
         and those of the sinks."""
+        self.die(point, cut)
+        self.restart()
+
+    def die(self, point: str, cut: Cut | int | None = None) -> None:
+        """Runs one epoch and dies at the named point, as `crash` does, but does not start again yet."""
         self._crash_at, self._passed = point, []
         try:
             self.epoch(cut)
@@ -192,33 +197,37 @@ class FlowTest:
                 passed = ", ".join(dict.fromkeys(self._passed)) or "none: there was nothing to do"
                 what = f"the epoch never came to the point {point!r}"
                 raise PenstockError(what, f"points it came by: {passed}", hint="send rows first, or check the point's name")
-        self.restart()
+        self.stop()
 
     def restart(self, buckets: int | None = None) -> None:
         """Forgets everything in memory and starts from what is on disk; buckets: with another number of state buckets."""
         self.buckets = buckets or self.buckets
+        self.stop()
+        _ = self.driver
+
+    def stop(self) -> None:
+        """Lets go of the flow and forgets everything in memory; what is asked next starts it again."""
         self._crash_at = None
-        forget()
+        lookups.forget()
+        runs.forget()
         if self._driver:
             self._driver.release()
             self._driver = None
-        _ = self.driver
-
-    # what can be seen
 
     def reopen(self) -> None:
         """After `end`: lets the flow go on behind all that the end has closed, as `penstock flow reopen` does."""
         storage = self.driver.context.storage
-        self.driver.release()
-        self._driver = None
+        self.stop()
         reopen(Decisions(storage, self.flow.name))
         self.restart()
+
+    # what can be seen
 
     def rows(self, name: str) -> list[dict[str, Any]]:
         """The rows of a view, or of a topic that the flow writes (also "late" and "dead"), as dicts. A topic's deletes are its key
         and `"__op": "delete"`."""
         _ = self.driver
-        view = self._directory / "views" / f"{name}.db"
+        view = self.directory / "views" / f"{name}.db"
         if view.exists():
             with View(view.parent, name) as opened:
                 return python_rows(opened.rows(), f"view {name}")
@@ -255,8 +264,8 @@ class FlowTest:
     def driver(self) -> Driver:
         if self._driver is None:
             self._ensure_topics()
-            storage = LocalStorage(str(self._directory / "flow"), sync=False)
-            make = targets(self.log, storage, self._directory / "views", self._fail)
+            storage = LocalStorage(str(self.directory / "flow"), sync=False)
+            make = targets(self.log, storage, self.directory / "views", self._fail)
             sql = getattr(self._analyzer, "sql", None)
             context = FlowContext(self.log, storage, make, buckets=self.buckets, clock=self.clock, fail=self._fail, sql=sql)
             driver = Driver(self.plan, context)

@@ -214,7 +214,7 @@ def test_a_step_that_keeps_nothing_has_no_files(home: Path, capsys: pytest.Captu
 @pytest.mark.parametrize("damage", ["flip", "cut", "remove"])
 @pytest.mark.parametrize("arguments", [["show", "shop", "settled", "left"], ["path", "shop", "settled"]])
 def test_a_damaged_file_is_named(damage: str, arguments: list[str], home: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    state._open.cache_clear()
+    state.forget()
     ref = next(r for r in last_decision(home, "shop").state if r.table == "left")
     file = home / "flows" / "shop" / ref.file
     content = bytearray(file.read_bytes())

@@ -1,11 +1,11 @@
 """The class-data archive: where it lies, and that one process builds it."""
 
+import sys
 from pathlib import Path
 
 import pytest
 
-from penstock.engine.spark import archive
-from penstock.engine.spark.archive import archive_path, build, cache_directory
+from penstock.engine.spark.archive import archive_path, build, build_if_free, building, cache_directory
 from penstock.engine.spark.java import Java
 from penstock.errors import EngineError
 
@@ -29,23 +29,24 @@ def test_every_build_of_java_has_its_own_archive() -> None:
     assert len({archive_path(java) for java in [JAVA, *others]}) == 3
 
 
-def test_what_is_there_is_not_built_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_there_is_not_built_again() -> None:
     built: list[Path] = []
-    monkeypatch.setattr(archive, "_build", lambda path: (built.append(path), path.write_bytes(b"classes")))
-    assert build(JAVA) == build(JAVA) == archive_path(JAVA)
+
+    def write(path: Path) -> None:
+        built.append(path)
+        path.write_bytes(b"classes")
+
+    assert build(JAVA, write) == build(JAVA, write) == archive_path(JAVA)
     assert len(built) == 1
 
 
 def test_a_build_that_fails_says_why_and_leaves_nothing(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(archive.sys, "executable", "false")
+    monkeypatch.setattr(sys, "executable", "false")
     with pytest.raises(EngineError, match="could not be built"):
         build(JAVA)
     assert [p.suffix for p in cache.iterdir()] == [".lock"]
 
 
-def test_the_background_process_leaves_it_to_the_one_that_is_at_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(archive, "find_java", lambda: JAVA)
-    monkeypatch.setattr(archive.os, "nice", lambda by: by)
-    monkeypatch.setattr(archive, "_build", lambda path: pytest.fail("two processes build it"))
-    with archive._lock(archive_path(JAVA), wait=True):
-        assert archive.main() == 0
+def test_the_background_process_leaves_it_to_the_one_that_is_at_it() -> None:
+    with building(archive_path(JAVA), wait=True):
+        build_if_free(JAVA, lambda path: pytest.fail("two processes build it"))

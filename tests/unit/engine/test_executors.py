@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from penstock.engine.spark.executors import Found, _cannot, _task, differences, problems, settings_of
+from penstock.engine.spark.executors import Found, differences, failure_lines, look_task, problems, settings_of
 from penstock.engine.spark.pack import CODE, ENVIRONMENT, Manifest, own_digest, python_version
 from penstock.engine.spark.packing import Entry, write_tar
 from penstock.errors import EngineError
 
 
 def asked(modules: tuple[str, ...], meeting: Path, tasks: int = 1) -> Found:
-    (answer,) = _task(modules, str(meeting), tasks, 0.1)([0])
+    (answer,) = look_task(modules, str(meeting), tasks, 0.1)([0])
     return Found(*json.loads(answer))
 
 
@@ -55,7 +55,7 @@ def test_another_version_on_an_executor_is_told_and_the_same_is_not() -> None:
     ],
 )
 def test_a_trace_is_told_in_a_line(trace: str, line: str) -> None:
-    assert _cannot(trace) == [line]
+    assert failure_lines(trace) == [line]
 
 
 def environment(path: Path, **differs: str) -> Path:

@@ -151,7 +151,7 @@ def test_a_start_that_is_refused_leaves_a_test_that_can_be_closed(flow_test: Sta
     t = flow_test(shop())
     t.send("orders", order("a", 5, "00:10"))
     t.epoch()
-    (t._directory / "flow" / "incarnation").write_bytes(b"")
+    (t.directory / "flow" / "incarnation").write_bytes(b"")
     for _ in range(2):
         with pytest.raises(PenstockError, match="incarnation"):
             t.restart()

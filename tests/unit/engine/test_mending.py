@@ -10,6 +10,7 @@ from penstock.engine.run.decision import GENERATIONS, Decisions
 from penstock.errors import Mismatch
 from penstock.storage.memory import MemoryStorage
 from unit.engine.homes import ORDERS, Home
+from unlocked import unlocked
 
 ROW = {"id": 1, "amount": 5, "at": "2024-01-15T10:30:00"}
 
@@ -71,11 +72,10 @@ def test_what_was_delivered_is_not_taken_over(home: Home) -> None:
 
 
 def test_a_start_that_was_replaced_does_not_make_anew_what_its_successor_has_opened(home: Home) -> None:
-    old, new = home.driver(first()), home.driver(mended())
+    old, new = unlocked(home.driver(first())), home.driver(mended())
     with pytest.raises(Exception, match="a slip of the pen"):
         home.run(first())
     old.start()
-    old._lock.__exit__(None, None, None)  # type: ignore[union-attr]  # a lock that was not shared
     new.start()
     for lane in old.deliverer.lanes[:2]:
         with pytest.raises(Mismatch):

@@ -97,7 +97,7 @@ def test_a_librarys_own_files_are_packed_without_tests_headers_and_scripts(tmp_p
     for name in ("thing/__init__.py", "thing/fast.so", "thing/fast.h", "thing/tests/x.py"):
         (tmp_path / name).touch()
     found = library(tmp_path, "thing/__init__.py,,\nthing/fast.so,,\nthing/fast.h,,\nthing/tests/x.py,,\n../../bin/thing,,\n")
-    assert [entry.name for entry in pack._library(found)] == ["thing/__init__.py", "thing/fast.so"]
+    assert [entry.name for entry in pack.library_files(found)] == ["thing/__init__.py", "thing/fast.so"]
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ def test_a_library_that_cannot_be_packed_is_named_with_the_reason(
     record: str | None, url: str | None, why: str, tmp_path: Path
 ) -> None:
     with pytest.raises(EngineError, match=f"the library thing cannot be packed.*{why}"):
-        pack._library(library(tmp_path, record, url))
+        pack.library_files(library(tmp_path, record, url))
 
 
 def test_a_library_that_is_not_installed_is_named(tmp_path: Path) -> None:
@@ -121,17 +121,16 @@ def test_a_library_that_is_not_installed_is_named(tmp_path: Path) -> None:
 
 
 def test_the_libraries_of_an_environment_are_those_that_tasks_need(tmp_path: Path) -> None:
-    found = pack._needed(["penstock"], ["confluent-kafka"])
+    found = pack.needed(["penstock"], ["confluent-kafka"])
     assert found.keys() >= {"penstock", "pyarrow", "polars", "polars-runtime-32", "numpy", "orjson", "confluent-kafka"}
     assert not found.keys() & {"pyspark", "py4j", "click", "rich", "pytest", "duckdb"}
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="environments are packed on Linux")
-def test_an_environment_runs_where_it_is_unpacked_with_nothing_of_this_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_environment_runs_where_it_is_unpacked_with_nothing_of_this_one(tmp_path: Path) -> None:
     """With one library, which has a compiled part; the whole of it runs on a cluster (tests/spark/test_cluster.py)."""
-    few = {name: found for name, found in pack._needed(["penstock"]).items() if name in ("penstock", "orjson")}
-    monkeypatch.setattr(pack, "_needed", lambda names, optional=(): dict(few))
-    made = pack.pack_environment(tmp_path / "env.tar.gz")
+    few = {name: found for name, found in pack.needed(["penstock"]).items() if name in ("penstock", "orjson")}
+    made = pack.write_environment(tmp_path / "env.tar.gz", few)
     assert (made.kind, list(made.libraries)) == (pack.ENVIRONMENT, ["orjson"])
     with tarfile.open(tmp_path / "env.tar.gz") as packed:
         packed.extractall(tmp_path / "elsewhere", filter="data")

@@ -45,8 +45,8 @@ def run_of(*pairs: tuple[int, int]) -> pa.Table:
     return pa.table({HASH: pa.array(hashes, pa.uint64()), "n": pa.array(numbers, pa.int64())})
 
 
-def epoch(kernel: Any, storage: MemoryStorage, refs: list[RunRef], number: int, changes: Changes) -> list[RunRef]:
-    writer = StateWriter(storage, number)
+def epoch(kernel: Any, storage: MemoryStorage, refs: list[RunRef], number: int, changes: Changes, **options: int) -> list[RunRef]:
+    writer = StateWriter(storage, number, **options)  # type: ignore[arg-type]
     return [*apply_changes(kernel, storage, writer, refs, 0, "sales", changes), *writer.write()]
 
 
@@ -80,15 +80,14 @@ class Newest:
         return run_of(*newest.items())
 
 
-def test_a_large_run_is_not_rewritten_for_few_small_ones_and_newer_runs_stay_newer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(state, "_SMALL", 10)
+def test_a_large_run_is_not_rewritten_for_few_small_ones_and_newer_runs_stay_newer() -> None:
     rng = np.random.default_rng(3)
     kernel, storage, refs, held = Newest(), MemoryStorage(), list[RunRef](), dict[int, int]()
     sizes = [200, *[2] * 20, 30, *[2] * 9, 600, *[3] * 30]
     for number, size in enumerate(sizes):
         changed = {int(h): number for h in rng.choice(1000, size, replace=False)}
         held |= changed
-        refs = epoch(kernel, storage, refs, number, Changes({PLACE: run_of(*changed.items())}))
+        refs = epoch(kernel, storage, refs, number, Changes({PLACE: run_of(*changed.items())}), small=10)
         runs = load_state(storage, refs, ()).runs("open", PLACE[1])
         found: dict[int, int] = {}
         for run in runs:
@@ -140,7 +139,7 @@ def test_another_number_of_buckets_holds_the_same_rows_each_in_its_bucket() -> N
 
 def a_run(storage: MemoryStorage) -> RunRef:
     (ref,) = epoch(Sums(), storage, [], 0, Changes({PLACE: run_of(*((n, n) for n in range(50)))}))
-    state._open.cache_clear()
+    state.forget()
     return ref
 
 
@@ -158,7 +157,7 @@ def test_a_state_file_cut_anywhere_is_refused() -> None:
     whole = bytes(storage.files[ref.file])
     for size in range(0, len(whole), 7):
         storage.files[ref.file][:] = whole[:size]
-        state._open.cache_clear()
+        state.forget()
         with pytest.raises(Damaged, match=ref.file):
             read_run(storage, ref)
 

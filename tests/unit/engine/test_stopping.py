@@ -12,11 +12,12 @@ from penstock.engine.diagnose.inspect import decisions_of
 from penstock.engine.run.driver import Driver
 from penstock.engine.run.options import RunOptions
 from penstock.engine.run.progress import Tally
-from penstock.engine.run.service import _go
+from penstock.engine.run.service import run_started
 from penstock.errors import Replaced, SinkError, SinkUnavailable
 from penstock.sinks.port import Delivery
 from unit.engine.homes import ORDERS, Home
 from unit.engine.test_flow_removing import ROWS, remove, shop
+from unlocked import unlocked
 
 MORE = [{"id": n, "amount": 1, "at": f"2024-01-15T11:{n:02d}:00"} for n in (30, 40)]
 OWED = "epoch 0 of view.sales will be delivered by the next start: the disk is away"
@@ -99,7 +100,7 @@ def test_a_run_that_is_interrupted_while_a_sink_is_away_says_so_and_fails_not(mo
     driver.start()
     away(driver, "view.sales", SinkUnavailable("the disk is away"))
     show = Shown(stop)
-    _go([driver], RunOptions(mode), 0.0, stop, show)
+    run_started([driver], RunOptions(mode), 0.0, stop, show)
     driver.release()
     assert f"shop: {OWED}" in show.said
     assert len(show.closed) == 1
@@ -117,10 +118,9 @@ def copying() -> Flow:
 @pytest.fixture
 def sleeper(home: Home) -> Driver:
     """A driver that has decided an epoch, and then slept; its lock was not shared, and the flow was reset."""
-    driver = home.driver(copying())
+    driver = unlocked(home.driver(copying()))
     driver.start()
     assert driver.epoch()
-    driver._lock.__exit__(None, None, None)  # type: ignore[union-attr]
     remove(home)
     home.send("orders", *MORE)
     return driver
@@ -135,10 +135,9 @@ def test_a_driver_of_an_earlier_life_decides_nothing_after_a_reset(home: Home, s
 
 @pytest.mark.parametrize("point", ["after_open", "after_run", "before_decide"])
 def test_a_driver_of_an_earlier_life_that_sleeps_inside_an_epoch_decides_nothing(point: str, home: Home) -> None:
-    driver = home.driver(copying())
+    driver = unlocked(home.driver(copying()))
     driver.start()
     assert driver.epoch()
-    driver._lock.__exit__(None, None, None)  # type: ignore[union-attr]
     home.send("orders", *MORE)
     begun = list[str]()
 
@@ -169,11 +168,10 @@ def test_a_driver_of_an_earlier_life_changes_nothing_of_the_next_one(home: Home,
 
 
 def test_what_a_driver_of_an_earlier_life_owes_a_sink_is_not_delivered_after_a_reset(home: Home) -> None:
-    driver = home.driver(copying())
+    driver = unlocked(home.driver(copying()))
     driver.start()
     away(driver, "topic.all", SinkUnavailable("the broker is away"))
     assert driver.epoch()
-    driver._lock.__exit__(None, None, None)  # type: ignore[union-attr]
     remove(home)
     driver._looked = time.monotonic()  # it has just looked whether it was replaced
     with pytest.raises(Replaced, match="flow shop was reset or dropped"):

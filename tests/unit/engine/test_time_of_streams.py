@@ -98,8 +98,8 @@ def test_unreadable_records_have_an_append_time_too(flow_test: Start) -> None:
     t.clock.set(at("00:15"))
     t.send("orders", order("a", 1))
     t.clock.set(at("01:00"))
-    t._producer("orders").send(b"nonsense")
-    t._producer("orders").flush()
+    with Producer(t.log.topic("orders")) as producer:
+        producer.send(b"nonsense")
     t.epoch()
     assert totals(t) == [("a", "10:00:00", 1)]
     assert t.fates("orders") == {"in": 2, "dead": 1, "implausible": 0, "passed": 1}

@@ -6,15 +6,15 @@ from penstock.engine.state.runs import one_batch
 from penstock.storage.port import Storage
 from penstock.storage.sealed import write_sealed
 
-_BATCH = 1 << 17  # rows; a pile that never gets so high is written as it is
+BATCH = 1 << 17  # rows; a pile that never gets so high is written as it is
 _PACKED = pa.ipc.IpcWriteOptions(compression="lz4")
 
 
 class Pile:
     """Tables of one schema that become one Arrow IPC file."""
 
-    def __init__(self) -> None:
-        self.rows = 0
+    def __init__(self, batch: int = BATCH) -> None:
+        self.rows, self._batch = 0, batch
         self._held: list[pa.Table] = []
         self._sink: pa.BufferOutputStream | None = None
         self._writer: pa.RecordBatchFileWriter | None = None
@@ -22,7 +22,7 @@ class Pile:
     def append(self, table: pa.Table) -> None:
         self._held.append(table)
         self.rows += table.num_rows
-        if sum(t.num_rows for t in self._held) >= _BATCH:
+        if sum(t.num_rows for t in self._held) >= self._batch:
             self._flush(_PACKED)
 
     def write(self, storage: Storage, stem: str, ending: str = "arrow") -> tuple[str, int]:

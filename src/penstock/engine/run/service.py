@@ -86,13 +86,14 @@ def serve(graphs: Sequence[FlowGraph], options: RunOptions, show: Show | None = 
                 stopped_by_signals(stop, show.say, "finishing the epoch, then stopping"),
                 tidied(runtime.log, show.say) if options.mode == "run" else nullcontext(),
             ):
-                return _go(drivers, options, every, stop, show)
+                return run_started(drivers, options, every, stop, show)
         finally:
             for driver in started:
                 driver.release()
 
 
-def _go(drivers: Sequence[Driver], options: RunOptions, every: float, stop: threading.Event, show: Show) -> list[Tally]:
+def run_started(drivers: Sequence[Driver], options: RunOptions, every: float, stop: threading.Event, show: Show) -> list[Tally]:
+    """Runs drivers that have started, each in its own thread, until they have come to an end."""
     tallies = [Tally(driver) for driver in drivers]
 
     def one(tally: Tally) -> None:

@@ -12,7 +12,7 @@ import stat
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from importlib.metadata import version
 from pathlib import Path
@@ -21,6 +21,7 @@ from penstock.engine.spark.java import Java, find_java
 from penstock.engine.spark.launch import PATIENCE, spark_home, why_plain
 from penstock.errors import EngineError
 
+Write = Callable[[Path], None]  # makes the archive at a path
 EXIT_PATIENCE = 2 * PATIENCE  # writing the archive takes a JVM several seconds
 
 
@@ -49,12 +50,12 @@ def archive_path(java: Java) -> Path:
     return cache_directory() / f"spark-{version('pyspark')}-java-{java.major}-{hashlib.sha256(key.encode()).hexdigest()[:16]}.jsa"
 
 
-def build(java: Java) -> Path:
+def build(java: Java, write: Write | None = None) -> Path:
     """Builds the archive here and now, if it is missing, and returns its path. Waits for another process that is at it."""
     path = archive_path(java)
-    with _lock(path, wait=True):
+    with building(path, wait=True):
         if not path.exists():
-            _build(path)
+            (write or rehearse)(path)
     return path
 
 
@@ -76,7 +77,7 @@ def _python(module: str, *arguments: str) -> list[str]:
     return [sys.executable, "-P", "-m", module, *arguments]
 
 
-def _build(path: Path) -> None:
+def rehearse(path: Path) -> None:
     """One Spark session in a JVM that writes down its classes when it ends; the finished file appears under its name at once."""
     with tempfile.TemporaryDirectory(prefix=path.name, dir=path.parent) as directory:
         fresh = Path(directory) / "classes.jsa"
@@ -94,7 +95,8 @@ def _build(path: Path) -> None:
 
 
 @contextmanager
-def _lock(path: Path, wait: bool) -> Iterator[bool]:
+def building(path: Path, wait: bool) -> Iterator[bool]:
+    """Whether this process may build the archive: one does at a time."""
     with open(path.with_suffix(".lock"), "w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
@@ -104,13 +106,18 @@ def _lock(path: Path, wait: bool) -> Iterator[bool]:
         yield True
 
 
+def build_if_free(java: Java, write: Write | None = None) -> None:
+    """Builds the archive unless it is there, another process is at it, or the JVM could not use it."""
+    path = archive_path(java)
+    with building(path, wait=False) as ours:
+        if ours and not path.exists() and why_plain() is None:
+            (write or rehearse)(path)
+
+
 def main() -> int:
     """The background process."""
     os.nice(19)
-    path = archive_path(find_java())
-    with _lock(path, wait=False) as ours:
-        if ours and not path.exists() and why_plain() is None:
-            _build(path)
+    build_if_free(find_java())
     return 0
 
 

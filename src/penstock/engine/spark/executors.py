@@ -118,11 +118,11 @@ def _asked(context: Any) -> str:
 def _told(context: Any, tasks: int, modules: tuple[str, ...], meeting: Path) -> list[Found]:
     from py4j.protocol import Py4JError
 
-    task = _task(modules, str(meeting), tasks, _TOGETHER)
+    task = look_task(modules, str(meeting), tasks, _TOGETHER)
     try:
         answers = context.parallelize(range(tasks), tasks).mapPartitions(task).collect()
     except Py4JError as error:
-        raise EngineError("executors cannot run Python tasks", *_cannot(str(error)), hint=_PYTHON) from error
+        raise EngineError("executors cannot run Python tasks", *failure_lines(str(error)), hint=_PYTHON) from error
     return [Found(*json.loads(answer)) for answer in answers]
 
 
@@ -146,7 +146,8 @@ _PYTHON = (
 )
 
 
-def _cannot(trace: str) -> list[str]:
+def failure_lines(trace: str) -> list[str]:
+    """The trace of a task that could not run, in a line that says where and why."""
     where = re.search(r"\(TID \d+\) \(([^)]+)\)", trace)
     program = re.search(r'Cannot run program "([^"]+)"[^\n]*', trace)
     version = re.search(r"\[PYTHON_VERSION_MISMATCH\] ([^\n]+)", trace)
@@ -154,7 +155,7 @@ def _cannot(trace: str) -> list[str]:
     return [f"{where[1]}: {what}" if where else what]
 
 
-def _task(modules: tuple[str, ...], meeting: str, tasks: int, patience: float) -> Callable[[Any], Iterable[str]]:
+def look_task(modules: tuple[str, ...], meeting: str, tasks: int, patience: float) -> Callable[[Any], Iterable[str]]:
     """Runs on executors that may have nothing but Python, so it is sent whole and imports what it needs itself."""
 
     def look(rows: Any) -> Iterable[str]:

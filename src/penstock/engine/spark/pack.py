@@ -17,7 +17,7 @@ import sysconfig
 import tarfile
 import tempfile
 import zipfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import Distribution, PackageNotFoundError, distribution, version
 from pathlib import Path
@@ -119,11 +119,17 @@ def pack_environment(
     """Writes Python, penstock, the libraries that it and the user's functions need, and the included modules as a tar.gz."""
     if sys.platform != "linux":
         raise EngineError(f"an environment cannot be packed on {sys.platform}", hint="pack on the system that the workers have")
-    wanted = _needed(["penstock", *libraries], _IF_THERE)
-    wanted.pop("penstock")
+    return write_environment(path, needed(["penstock", *libraries], _IF_THERE), include, on_progress)
+
+
+def write_environment(
+    path: Path, installed: Mapping[str, Distribution], include: Sequence[Path] = (), on_progress: Progress = nothing_to_say
+) -> Manifest:
+    """An environment with Python, penstock and these libraries."""
+    wanted = {name: found for name, found in installed.items() if name != "penstock"}
     versions = {name: found.version for name, found in sorted(wanted.items())}
     manifest = Manifest(ENVIRONMENT, VERSION, own_digest(), python_version(), _platform(), versions, [p.name for p in include])
-    inside = [*(e for found in wanted.values() for e in _library(found)), *_own(), *_included(include)]
+    inside = [*(e for found in wanted.values() for e in library_files(found)), *_own(), *_included(include)]
     packages = [Entry(f"packages/{e.name}", e.source, e.executable) for e in inside]
     write_tar(path, ordered([*_interpreter(), *packages, Entry(MANIFEST, manifest.encode())], MANIFEST), on_progress)
     return manifest
@@ -189,7 +195,7 @@ def _included(paths: Iterable[Path]) -> list[Entry]:
     return entries
 
 
-def _needed(names: Sequence[str], optional: Sequence[str] = ()) -> dict[str, Distribution]:
+def needed(names: Sequence[str], optional: Sequence[str] = ()) -> dict[str, Distribution]:
     """Installed libraries and all that they need; the optional ones where they are installed."""
     found: dict[str, Distribution] = {}
     todo = [*((name, False) for name in optional), *((name, True) for name in names)]
@@ -219,7 +225,8 @@ def _key(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def _library(found: Distribution) -> list[Entry]:
+def library_files(found: Distribution) -> list[Entry]:
+    """What of a library is packed: its own files, without those for tests and compilers."""
     name = found.metadata["Name"]
     if found.files is None:
         raise EngineError(f"the library {name} cannot be packed: it does not say which files are its own", hint=_REINSTALL)

@@ -20,7 +20,7 @@ from penstock.storage.sealed import read_sealed, write_sealed
 
 CARRIED = "carried.arrow"  # how files end that only the epoch itself needs: rows for Spark SQL and the next segment
 FAN = 8  # runs of one level that are merged into one of the next
-_SMALL = 1 << 16  # rows; a run of fewer begins on level 0, one of less than eight times as many on level 1, …
+SMALL = 1 << 16  # rows; a run of fewer begins on level 0, one of less than eight times as many on level 1, …
 
 
 class Merging(Protocol):
@@ -37,6 +37,7 @@ class StateWriter:
     epoch: int
     runs: dict[tuple[str, str], list[tuple[RunRef, pa.Table]]] = field(default_factory=lambda: defaultdict(list))
     paths: list[str] = field(default_factory=list)  # what was written
+    small: int = SMALL
 
     def add(self, step: str, bucket: int, table: str, slot: int, level: int, rows: pa.Table) -> None:
         ref = RunRef(step, bucket, table, slot, level, "", 0, rows.num_rows)
@@ -102,6 +103,11 @@ def _open(storage: Storage, path: str) -> pa.RecordBatchFileReader:
         raise _damaged(path, error) from error
 
 
+def forget() -> None:
+    """Closes the state files that this process keeps open, as if it had just begun."""
+    _open.cache_clear()
+
+
 def _damaged(path: str, cause: Exception) -> Damaged:
     return Damaged(
         f"the state file {path} cannot be read: {str(cause).splitlines()[0]}",
@@ -147,7 +153,7 @@ def apply_changes(
     for place, rows in changes.add.items():
         if place in changes.drop or not rows.num_rows:
             continue
-        level = _level(rows)
+        level = _level(rows, writer.small)
         smaller = [r for r in kept[place] if r.level < level]  # they are all newer than what lies above
         kept[place] = [r for r in kept[place] if r.level >= level]
         pieces = [*(read_run(storage, r) for r in smaller), rows]
@@ -160,8 +166,8 @@ def apply_changes(
     return [ref for refs in kept.values() for ref in refs]
 
 
-def _level(rows: pa.Table) -> int:
-    level, many = 0, _SMALL
+def _level(rows: pa.Table, small: int) -> int:
+    level, many = 0, small
     while rows.num_rows >= many:
         level, many = level + 1, many * FAN
     return level
