@@ -30,7 +30,7 @@ from penstock.kernels.windows.running import KeptKernel, RunningKernel
 from penstock.kernels.windows.sessions import SessionKernel
 from penstock.kernels.windows.sliding import SlidingKernel
 from penstock.plan import Aggregate
-from penstock.plan.layouts import Spaced
+from penstock.plan.layouts import Layout, Spaced
 
 from .cases import Case, EpochCut, Node, SourceCut
 from .law import Outcome, Output, Shown, hold
@@ -124,6 +124,8 @@ class OverKernels:
     session: Callable[..., Kernel] = SessionKernel
     join: Callable[..., Kernel] = JoinKernel
     enrich: Callable[..., Kernel] = EnrichKernel
+    kept: Callable[..., Kernel] = KeptKernel
+    layout: Callable[..., Layout] = Spaced
     runner: Runner = MemoryRunner
     stamp: Stamp = watermarks
 
@@ -158,11 +160,11 @@ class OverKernels:
             definition = plan.Running(BY, COUNT_AND_SUM)
             if step.keep is None:
                 return RunningKernel(definition, STREAM, output)
-            return KeptKernel(definition, STREAM, output, step.keep, slot_us=slot)
+            return self.kept(definition, STREAM, output, step.keep, slot_us=slot)
         if isinstance(step, Window):
             aggregates = EVERY if step.every_aggregate else COUNT_AND_SUM
             output = windowed(aggregates, step.late)
-            layout = Spaced(*(timedelta(microseconds=us) for us in (step.size, step.every or step.size, step.offset)))
+            layout = self.layout(*(timedelta(microseconds=us) for us in (step.size, step.every or step.size, step.offset)))
             given = (["key"], layout, aggregates, step.late, FULL if step.every_aggregate else STREAM, output)
             if layout.single and not step.updating:
                 return self.window(*given)

@@ -9,24 +9,23 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from penstock.core.time import FOREVER, NEVER, micros
+from colliding import colliding
+from penstock.core.change import WATERMARK
+from penstock.core.time import FOREVER, NEVER
 from penstock.engine.run import decide
 from penstock.engine.run.answering import marks_on_tables
-from penstock.kernels import changes, judging
+from penstock.kernels import judging
 from penstock.kernels.asof.enrich import EnrichKernel
-from penstock.kernels.changes import newest_of_all
-from penstock.kernels.expressions import compile as polars_of
+from penstock.kernels.changes import SENT
 from penstock.kernels.joins import interval as joins
-from penstock.kernels.joins import pairing, probe, waiting
+from penstock.kernels.joins import probe, waiting
 from penstock.kernels.joins.interval import JoinKernel
 from penstock.kernels.joins.matches import Encounter, Matches
 from penstock.kernels.joins.pairing import Output
-from penstock.kernels.joins.waiting import Waiting
-from penstock.kernels.judging import Watermarks, judge_windows, watermarks
+from penstock.kernels.judging import Watermarks, watermarks
 from penstock.kernels.memory import MemoryRunner, Ran
 from penstock.kernels.port import State
-from penstock.kernels.windows import final as windows
-from penstock.kernels.windows import fragments, panes
+from penstock.kernels.windows import fragments
 from penstock.kernels.windows.chains import chained
 from penstock.kernels.windows.final import WindowKernel
 from penstock.kernels.windows.panes import PaneKernel
@@ -34,13 +33,12 @@ from penstock.kernels.windows.running import KeptKernel
 from penstock.kernels.windows.sent_sessions import SentSessions
 from penstock.plan.layouts import Spaced
 
-from .cases import Case, make_case
+from .cases import Case, make_case, with_keys
 from .law import Broken, Implementation, check
 from .over_engine import OverEngine, prepared
-from .over_kernels import OverKernels
+from .over_kernels import OverKernels, call
 
 ENOUGH = 400
-Patch = pytest.MonkeyPatch
 
 
 def caught(name: str, implementation: Implementation, made: Callable[[Case], Case] = lambda case: case) -> bool:
@@ -229,123 +227,147 @@ def test_a_wrong_part_is_caught(bug: str) -> None:
     assert caught(*REPLACED[bug]), bug
 
 
-def late_at_the_end(layout: Any, times: Any, at: Any, late: str, allowed: int) -> judging.Verdicts:
-    return judge_windows(layout, times, at - 1, late, allowed)
+def silently(state: State, table: str) -> State:
+    """The state as if nothing were in this table."""
+    return replace(state, runs_of={name: slots for name, slots in state.runs_of.items() if name != table})
 
 
-def toward_zero(self: Spaced, times: Any) -> Any:
-    size = micros(self.size)
-    return np.fix(times / size).astype(np.int64) * size
+class TakesARowAtTheEnd(WindowKernel):
+    def prepare(self, port: int, rows: pa.Table) -> Any:
+        at = rows.column_names.index(WATERMARK)
+        return super().prepare(port, rows.set_column(at, WATERMARK, pc.subtract(rows[WATERMARK], 1)))
 
 
-def corrected_far_too_late(layout: Any, times: Any, at: Any, late: str, allowed: int) -> judging.Verdicts:
-    return judge_windows(layout, times, at, late, allowed + 1)
+class TowardZero(Spaced):
+    def panes(self, times: Any) -> Any:
+        size = micros(self.size)
+        return np.fix(times / size).astype(np.int64) * size
 
 
-def for_all_windows(layout: Any, times: Any, at: Any, late: str, allowed: int) -> judging.Verdicts:
+class CorrectsTooLate(PaneKernel):
+    def judged(self, rows: pa.Table) -> judging.Verdicts:
+        self._allowed += 1
+        try:
+            return super().judged(rows)
+        finally:
+            self._allowed -= 1
+
+
+class CountsForAllWindows(PaneKernel):
     """A row that is on time for one of its windows counts for all of them."""
-    right = judge_windows(layout, times, at, late, allowed)
-    if right.whole is not None and len(right.rows):
-        right.whole = right.whole.copy()
-        right.whole[right.rows] = True
-        right.rows, right.starts, right.corrected = right.rows[:0], right.starts[:0], right.corrected[:0]
-    return right
+
+    def judged(self, rows: pa.Table) -> judging.Verdicts:
+        right = super().judged(rows)
+        if right.whole is not None and len(right.rows):
+            right.whole = right.whole.copy()
+            right.whole[right.rows] = True
+            right.rows, right.starts, right.corrected = right.rows[:0], right.starts[:0], right.corrected[:0]
+        return right
 
 
-def nothing_is_matched(rows: pa.Table, matched: object) -> pa.Table:
-    return rows
+class ForgetsWhatItSent(PaneKernel):
+    def step(self, state: State, rows: Any, frontiers: Sequence[int]) -> Any:
+        return super().step(silently(state, SENT), rows, frontiers)
 
 
-def due_from_the_beginning(self: Waiting, state: State, now: int) -> waiting.Due:
-    return waiting.Due(self._reach, NEVER, now)
+class TheOldestSentCounts(PaneKernel):
+    def step(self, state: State, rows: Any, frontiers: Sequence[int]) -> Any:
+        sent = {slot: list(reversed(runs)) for slot, runs in state.runs_of.get(SENT, {}).items()}
+        return super().step(replace(state, runs_of={**state.runs_of, SENT: sent}), rows, frontiers)
 
 
-output_place = Output._place
+class SilentKeysStay(KeptKernel):
+    def shown(self, looked: Any, now: int) -> pa.Table:
+        return super().shown(looked, NEVER)
 
 
-def placed_as_left(self: Output, port: int, rows: pa.Table) -> pa.Array:
-    return output_place(self, 0, rows)
+class ForgetsWhoWasMatched(JoinKernel):
+    def step(self, state: State, rows: Any, frontiers: Sequence[int]) -> Any:
+        return super().step(silently(state, waiting.MATCHED[0]), rows, frontiers)
 
 
-def everything_has_a_key(self: JoinKernel, rows: pa.Table) -> Any:
-    return np.ones(rows.num_rows, np.bool_)
+class SendsUnmatchedRowsAgain(JoinKernel):
+    def step(self, state: State, rows: Any, frontiers: Sequence[int]) -> Any:
+        return super().step(replace(state, frontiers=(NEVER, NEVER)), rows, frontiers)
 
 
-def null_equals_null(left: Sequence[pa.Array], right: Sequence[pa.Array]) -> Any:
-    return np.all(
-        [pc.equal(a.fill_null("?"), b.fill_null("?")).to_numpy(zero_copy_only=False) for a, b in zip(left, right, strict=True)],
-        axis=0,
-    )
+class PlacedAsLeft(Output):
+    def place(self, port: int, rows: pa.Table) -> pa.Array:
+        return super().place(0, rows)
 
 
-def join_null_keys(patch: Patch) -> None:
-    patch.setattr(JoinKernel, "_keyed", everything_has_a_key)
-    patch.setattr(probe, "_same", null_equals_null)
+class PlacesRightRowsAsLeft(JoinKernel):
+    def __init__(self, join: Any, inputs: Any, output: Any, **more: Any) -> None:
+        super().__init__(join, inputs, output, **more)
+        self._output = PlacedAsLeft(output, join.on, join.right, own=False)
 
 
-def trust_the_hash(patch: Patch) -> None:
-    patch.setattr(joins, "hash64", lambda columns, rows: np.full(rows, 7, np.uint64))
-    patch.setattr(probe, "_same", lambda left, right: np.ones(len(left[0]), np.bool_))
+class ConditionHoldsWhereNull(JoinKernel):
+    def __init__(self, join: Any, *given: Any, **more: Any) -> None:
+        tree = join.condition.tree
+        null_too = call("or", tree, call("is_null", tree))
+        super().__init__(replace(join, condition=replace(join.condition, tree=null_too)), *given, **more)
 
 
-kept_shown = KeptKernel._shown
+class NullKeysJoin(JoinKernel):
+    def prepare(self, port: int, rows: pa.Table) -> Any:
+        return super().prepare(port, rows.set_column(rows.column_names.index("key"), "key", rows["key"].fill_null("?")))
 
-PATCHED: dict[str, tuple[str, Callable[[Patch], None]]] = {
-    "a row at the end of a window is on time": (
-        "tumbling",
-        lambda patch: patch.setattr(windows, "judge_windows", late_at_the_end),
-    ),
-    "windows before 1970 are rounded up": ("tumbling", lambda patch: patch.setattr(Spaced, "panes", toward_zero)),
-    "a correction is taken one instant too late": (
-        "changing",
-        lambda patch: patch.setattr(windows, "judge_windows", corrected_far_too_late),
-    ),
-    "a row counts for windows that it is late for": (
-        "hopping",
-        lambda patch: patch.setattr(windows, "judge_windows", for_all_windows),
-    ),
-    "what was sent is forgotten": ("changing", lambda patch: patch.setattr(panes, "newest", lambda runs, key: None)),
-    "the oldest of what was sent counts": (
-        "changing",
-        lambda patch: patch.setattr(changes, "newest_of_all", lambda runs, key: newest_of_all(list(reversed(runs)), key)),
-    ),
+
+WRONG_RULES: dict[str, tuple[str, OverKernels]] = {
+    "a row at the end of a window is on time": ("tumbling", OverKernels(window=TakesARowAtTheEnd)),
+    "windows before 1970 are rounded up": ("tumbling", OverKernels(layout=TowardZero)),
+    "a correction is taken one instant too late": ("changing", OverKernels(panes=CorrectsTooLate)),
+    "a row counts for windows that it is late for": ("hopping", OverKernels(panes=CountsForAllWindows)),
+    "what was sent is forgotten": ("changing", OverKernels(panes=ForgetsWhatItSent)),
+    "the oldest of what was sent counts": ("changing", OverKernels(panes=TheOldestSentCounts)),
+    "a key that was silent too long stays": ("running", OverKernels(kept=SilentKeysStay)),
+    "what was matched is forgotten": ("join-left", OverKernels(join=ForgetsWhoWasMatched)),
+    "unmatched rows come out again": ("join-left", OverKernels(join=SendsUnmatchedRowsAgain)),
+    "a row comes out for each of its partners": ("join-semi", OverKernels(join=ForgetsWhoWasMatched)),
+    "a right row alone is placed as a left one": ("join-right", OverKernels(join=PlacesRightRowsAsLeft)),
+    "a condition that is null holds": ("join-where", OverKernels(join=ConditionHoldsWhereNull)),
+    "null keys join": ("join-inner", OverKernels(join=NullKeysJoin)),
+}
+
+
+@pytest.mark.parametrize("bug", WRONG_RULES)
+def test_a_wrong_rule_is_caught(bug: str) -> None:
+    assert caught(*WRONG_RULES[bug]), bug
+
+
+PATCHED: dict[str, tuple[str, Any, str, Callable[..., Any]]] = {
     "rows a gap apart are one session": (
         "session",
-        lambda patch: patch.setattr(fragments, "chained", lambda keys, firsts, lasts, gap: chained(keys, firsts, lasts, gap + 1)),
+        fragments,
+        "chained",
+        lambda keys, firsts, lasts, gap: chained(keys, firsts, lasts, gap + 1),
     ),
     "what was sent of a session stays where it was filed": (
         "changing-session",
-        lambda patch: patch.setattr(SentSessions, "_moved", lambda self, sent, there, run: []),
-    ),
-    "a key that was silent too long stays": (
-        "running",
-        lambda patch: patch.setattr(KeptKernel, "_shown", lambda self, looked, now: kept_shown(self, looked, NEVER)),
-    ),
-    "what was matched is forgotten": ("join-left", lambda patch: patch.setattr(waiting, "_without", nothing_is_matched)),
-    "unmatched rows come out again": ("join-left", lambda patch: patch.setattr(Waiting, "due", due_from_the_beginning)),
-    "a row comes out for each of its partners": (
-        "join-semi",
-        lambda patch: patch.setattr(Waiting, "first_met", lambda self, state, met: met),
+        SentSessions,
+        "moved",
+        lambda self, sent, there, run: [],
     ),
     "right rows that meet new left ones count as unmatched": (
         "join-full",
-        lambda patch: patch.setattr(Matches, "met_fresh", lambda self, rows: np.zeros(rows, np.bool_)),
+        Matches,
+        "met_fresh",
+        lambda self, rows: np.zeros(rows, np.bool_),
     ),
-    "a right row alone is placed as a left one": ("join-right", lambda patch: patch.setattr(Output, "_place", placed_as_left)),
-    "a condition that is null holds": (
-        "join-where",
-        lambda patch: patch.setattr(pairing, "polars_of", lambda tree: polars_of(tree).fill_null(True)),
-    ),
-    "null keys join": ("join-inner", join_null_keys),
-    "equal hashes are taken for equal keys": ("join-inner", trust_the_hash),
 }
 
 
 @pytest.mark.parametrize("bug", PATCHED)
-def test_a_wrong_rule_is_caught(bug: str, monkeypatch: Patch) -> None:
-    name, plant = PATCHED[bug]
-    plant(monkeypatch)
+def test_a_wrong_part_deep_inside_is_caught(bug: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    name, *planted = PATCHED[bug]
+    monkeypatch.setattr(*planted)
     assert caught(name, OverKernels()), bug
+
+
+def test_equal_hashes_taken_for_equal_keys_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(probe, "same_keys", lambda left, right: np.ones(len(left[0]), np.bool_))
+    assert caught("join-inner", OverKernels(), lambda case: with_keys(case, colliding(3)))
 
 
 def nothing_answered(opened: Any, result: Any) -> dict[str, int]:
@@ -368,6 +390,6 @@ IN_THE_ENGINE: dict[str, tuple[str, Any]] = {
 
 
 @pytest.mark.parametrize("bug", IN_THE_ENGINE)
-def test_a_wrong_mark_on_a_table_is_caught(bug: str, monkeypatch: Patch) -> None:
+def test_a_wrong_mark_on_a_table_is_caught(bug: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(decide, *IN_THE_ENGINE[bug])
     assert caught("enrich", OverEngine(True), prepared), bug

@@ -91,9 +91,10 @@ class Output:
             as_type(column(rows, sources[field.name]), field.type) if field.name in sources else pa.nulls(rows.num_rows, field.type)
             for field in self._schema
         ]
-        return self._table(columns, numbers(rows, TIME), self._place(port, rows) if placed else None)
+        return self._table(columns, numbers(rows, TIME), self.place(port, rows) if placed else None)
 
-    def _place(self, port: int, rows: pa.Table) -> pa.Array:
+    def place(self, port: int, rows: pa.Table) -> pa.Array:
+        """The positions of rows that come out alone."""
         positions, every = column(rows, POSITION), np.arange(rows.num_rows)
         if self._own:
             return positions

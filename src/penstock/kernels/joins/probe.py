@@ -109,10 +109,10 @@ def _checked(side: Side, found: Found, reach: tuple[int, int], on: Sequence[str]
 
     Where a range holds one key alone, its first row is compared for all of them."""
     keys = [column(found.touched, name) for name in on]
-    other = ~_same([k.slice(1) for k in keys], [k.slice(0, len(k) - 1) for k in keys])
+    other = ~same_keys([k.slice(1) for k in keys], [k.slice(0, len(k) - 1) for k in keys])
     changes = np.concatenate([[0], np.cumsum(other)])
     if exact and np.array_equal(changes[found.start + found.count - 1], changes[found.start]):
-        equal = _same(_taken(side.keys, found.rows), _taken(keys, found.start))
+        equal = same_keys(_taken(side.keys, found.rows), _taken(keys, found.start))
         kept = replace(found, rows=found.rows[equal], start=found.start[equal], count=found.count[equal])
     else:
         kept = _one_by_one(side, found, keys, reach)
@@ -122,7 +122,7 @@ def _checked(side: Side, found: Found, reach: tuple[int, int], on: Sequence[str]
 def _one_by_one(side: Side, found: Found, keys: list[pa.Array], reach: tuple[int, int]) -> Found:
     rows, at = found.pairs()
     apart = numbers(found.touched, TIME)[at] - side.times[rows]
-    equal = _same(_taken(side.keys, rows), _taken(keys, at)) & (apart >= reach[0]) & (apart <= reach[1])
+    equal = same_keys(_taken(side.keys, rows), _taken(keys, at)) & (apart >= reach[0]) & (apart <= reach[1])
     return replace(found, rows=rows[equal], start=at[equal], count=np.ones(int(equal.sum()), np.int64))
 
 
@@ -130,7 +130,8 @@ def _taken(columns: Sequence[pa.Array], rows: Longs) -> list[pa.Array]:
     return [c.take(rows) for c in columns]
 
 
-def _same(left: Sequence[pa.Array], right: Sequence[pa.Array]) -> npt.NDArray[np.bool_]:
+def same_keys(left: Sequence[pa.Array], right: Sequence[pa.Array]) -> npt.NDArray[np.bool_]:
+    """Whether keys are equal, row by row."""
     equal = np.ones(len(left[0]), np.bool_)
     for a, b in zip(left, right, strict=True):
         if pa.types.is_floating(a.type):  # as in Spark's joins, NaN equals NaN

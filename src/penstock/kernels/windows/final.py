@@ -51,7 +51,7 @@ class WindowKernel:
 
     def prepare(self, port: int, rows: pa.Table) -> Prepared:
         """Judges rows and adds up those that count, by key and window."""
-        verdicts = self._judged(rows)
+        verdicts = self.judged(rows)
         late = rows.filter(pa.array(verdicts.late)) if verdicts.late is not None and self._late != "ignore" else None
         return Prepared(self._counted(rows, verdicts), late, verdicts.fates)
 
@@ -76,7 +76,8 @@ class WindowKernel:
     def open_rows(self, state: State) -> pa.Table | None:
         return parted(self._results(self._fold([run for slot in state.slots(OPEN) for run in state.runs(OPEN, slot)])))[0]
 
-    def _judged(self, rows: pa.Table) -> Verdicts:
+    def judged(self, rows: pa.Table) -> Verdicts:
+        """Which rows count, and for which windows."""
         times = numbers(rows, TIME)
         at = numbers(rows, WATERMARK) if WATERMARK in rows.column_names else np.full(len(times), NEVER)
         return judge_windows(self._layout, times, at, self._late, self._allowed)

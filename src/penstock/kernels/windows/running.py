@@ -100,7 +100,7 @@ class KeptKernel(RunningKernel):
         looked = self._state.look(state, new, stretch, distinct([silent, numbers(new, HASH)]))
         changes = self._state.changes(state, new, looked, stretch)
         sent = self._sent.of(state, looked.hashes, stretch.before)
-        shown, failed = parted(self._shown(looked, stretch.now))
+        shown, failed = parted(self.shown(looked, stretch.now))
         out = self._sent.change(changes, sent, shown, None, stretch.now)
         changes.drop |= self._sent.drop(state, stretch.now)
         return Stepped(out, changes, failed=failed)
@@ -108,7 +108,7 @@ class KeptKernel(RunningKernel):
     def merge(self, table: str, runs: Sequence[pa.Table]) -> pa.Table:
         return self._sent.merge(runs) if table == SENT else self._state.merge(table, runs)
 
-    def _shown(self, looked: Looked, now: int) -> pa.Table:
+    def shown(self, looked: Looked, now: int) -> pa.Table:
         """The newest session of each key, if it is not over."""
         sessions = looked.sessions
         newest_ = np.append(sessions.keys[1:] != sessions.keys[:-1], True)[: len(sessions.keys)]

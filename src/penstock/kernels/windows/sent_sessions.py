@@ -60,7 +60,7 @@ class SentSessions:
         out, run = net_changes(compared, wanted, self._key, self._values)
         kept = run
         if sent is not None:
-            kept = pa.concat_tables([run, *self._moved(sent, wanted if there is None else there, run)])
+            kept = pa.concat_tables([run, *self.moved(sent, wanted if there is None else there, run)])
         kept = kept.filter(pa.array(numbers(kept, END) + self._allowed > now))
         changes.add |= by_start(SENT, kept, self._slots(numbers(kept, END)))
         return out.drop_columns([END])
@@ -82,7 +82,7 @@ class SentSessions:
         idle = joinable(there, key).join(joinable(wanted, key), on=key, how="anti", nulls_equal=True)
         return sent.take(names.join(idle, on=key, how="anti", nulls_equal=True)[ROW].to_arrow())
 
-    def _moved(self, sent: pa.Table, there: pa.Table, run: pa.Table) -> list[pa.Table]:
+    def moved(self, sent: pa.Table, there: pa.Table, run: pa.Table) -> list[pa.Table]:
         """What was sent of sessions that end elsewhere now: gone where it was, and (unless sent anew) to be found where it is."""
         names, ends = joinable(sent, self._key, END).with_row_index(ROW), joinable(there, self._key, END)
         moved = names.join(ends.rename({END: _NOW}), on=self._key, how="inner", nulls_equal=True).filter(
