@@ -1,10 +1,8 @@
 """Bugs planted in the engine, each of which must be caught: a checker that catches nothing proves nothing."""
 
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,59 +12,94 @@ from laws.over_engine import OverEngine
 from laws.test_engine_laws import a_case
 from penstock import Flow, FlowTest, Tumbling, agg
 from penstock.core.time import NEVER
-from penstock.engine.run import decide, decision, driver
-from penstock.engine.run import open as opening
-from penstock.engine.run.decision import Decision
-from penstock.engine.run.deliver import Deliverer, Lane
-from penstock.engine.run.sweep import Sweeper
+from penstock.engine.run import decide, driver
+from penstock.engine.run.context import FlowContext
+from penstock.engine.run.decision import Decision, Decisions
+from penstock.engine.run.deliver import Lane, Target
+from penstock.engine.run.driver import Driver
+from penstock.engine.run.open import EpochRequest, Opened
+from penstock.engine.run.report import Report
 from penstock.errors import LostRace, PenstockError, SinkError
+from penstock.storage.local import LocalStorage
+from unlocked import unlocked
 
 pytestmark = pytest.mark.faults
 
 ENOUGH = 150
-Patch = pytest.MonkeyPatch
 
 
-def caught(name: str, headers: bool) -> bool:
+def caught(name: str, how: OverEngine) -> bool:
     """Whether the law is broken, or the engine stops, within a bounded number of cases."""
     for seed in range(ENOUGH):
         try:
-            check(a_case(name, seed), OverEngine(headers))
+            check(a_case(name, seed), how)
         except (Broken, PenstockError):
             return True
     return False
 
 
-# Bugs that the laws catch, with crashes at random points: (plan, headers, plant).
+# Bugs that the laws catch, with crashes at random points.
 
 
-def marks_are_not_stored(patch: Patch) -> None:
-    """The engine forgets, with every epoch, which marks it put."""
-    right = opening.learned
+class Forgetful(Driver):
+    """Goes on from a last decision that is not what was decided."""
 
-    def wrong(*given: Any) -> Any:
-        sources = right(*given)
-        return {n: replace(s, partitions={p: replace(v, floor=NEVER) for p, v in s.partitions.items()}) for n, s in sources.items()}
+    def epoch(self, request: EpochRequest | None = None) -> Report | None:
+        if self.last:
+            self.last = self.remembered(self.last)
+        return super().epoch(request)
 
-    patch.setattr(decide, "learned", wrong)
-
-
-def the_time_read_so_far_is_forgotten(patch: Patch) -> None:
-    right = opening.learned
-
-    def wrong(*given: Any) -> Any:
-        sources = right(*given)
-        return {n: replace(s, partitions={p: replace(v, time=NEVER) for p, v in s.partitions.items()}) for n, s in sources.items()}
-
-    patch.setattr(decide, "learned", wrong)
+    def remembered(self, last: Decision) -> Decision:
+        raise AssertionError("not reached")
 
 
-def the_frontier_is_too_new(patch: Patch) -> None:
+def with_partitions(last: Decision, **changed: Any) -> Decision:
+    sources = last.sources.items()
+    return replace(
+        last,
+        sources={n: replace(s, partitions={p: replace(v, **changed) for p, v in s.partitions.items()}) for n, s in sources},
+    )
+
+
+class ForgetsItsMarks(Forgetful):
+    """Forgets, with every epoch, which marks it put."""
+
+    def remembered(self, last: Decision) -> Decision:
+        return with_partitions(last, floor=NEVER)
+
+
+class ForgetsTheTimeReadSoFar(Forgetful):
+    def remembered(self, last: Decision) -> Decision:
+        return with_partitions(last, time=NEVER)
+
+
+class ForgetsFates(Forgetful):
+    def remembered(self, last: Decision) -> Decision:
+        return replace(last, fates={})
+
+
+class ForgetsUntouchedBuckets(Forgetful):
+    """Keeps what the last epoch has written, and nothing else."""
+
+    def remembered(self, last: Decision) -> Decision:
+        return replace(last, state=tuple(run for run in last.state if f"/{last.epoch}-" in run.file))
+
+
+class StartsLatePartitionsWithoutAMark(Forgetful):
+    def remembered(self, last: Decision) -> Decision:
+        def unseen(name: str, seen: Any) -> bool:
+            return bool(self.context.log.topic(self.program.sources[name].topic).ends().keys() - seen)
+
+        return replace(
+            last, sources={n: replace(s, used=NEVER) if unseen(n, s.partitions.keys()) else s for n, s in last.sources.items()}
+        )
+
+
+class UsesTheFrontierOfTheNextEpoch(Driver):
     """Without headers an epoch may only use what was known before it; here it uses what the next one may."""
-    right = opening.open_epoch
 
-    def wrong(program: Any, log: Any, last: Any, clock: int, wish: Any) -> Any:
-        opened = right(program, log, last, clock, wish)
+    def open(self, request: EpochRequest) -> Opened:
+        opened, program, log = super().open(request), self.program, self.context.log
         ends = {n: s.topic_id and log.topic(program.sources[n].topic).ends() for n, s in opened.sources.items()}
         known = {}
         for n, s in opened.sources.items():
@@ -75,59 +108,46 @@ def the_frontier_is_too_new(patch: Patch) -> None:
             known[n] = max(s.used, min(times) - late) if times and min(times) > NEVER else s.used
         return replace(opened, frontiers=program.frontiers(known))
 
-    patch.setattr(driver, "open_epoch", wrong)
+
+class Believed:
+    """A sink that is taken to have every epoch that was decided before it is opened."""
+
+    def __init__(self, sink: Any, decisions: Decisions) -> None:
+        self.sink, self.decisions = sink, decisions
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.sink, name)
+
+    def open(self, incarnation: str, generation: int) -> int:
+        self.sink.open(incarnation, generation)
+        last = self.decisions.last()
+        return last.epoch if last else -1
 
 
-def fates_are_those_of_the_last_epoch(patch: Patch) -> None:
-    right = decide.decision_for
-
-    def wrong(context: Any, program: Any, marker: Any, opened: Any, last: Any, *ran: Any) -> Decision:
-        return right(context, program, marker, opened, replace(last, fates={}) if last else None, *ran)
-
-    patch.setattr(driver, "decision_for", wrong)
-
-
-def untouched_buckets_are_forgotten(patch: Patch) -> None:
-    right = decide.decision_for
-    patch.setattr(driver, "decision_for", lambda *given: right(*given[:-2], (), given[-1]))
-
-
-def a_late_partition_starts_without_a_mark(patch: Patch) -> None:
-    right = opening._see
-
-    def wrong(spec: Any, topic: Any, before: Any, *more: Any) -> Any:
-        return right(spec, topic, replace(before, used=NEVER), *more)
-
-    patch.setattr(opening, "_see", wrong)
-
-
-def an_epoch_is_not_delivered_again(patch: Patch) -> None:
+class DeliversNothingAgain(Driver):
     """Recovery trusts that what is decided was delivered."""
 
-    def wrong(self: Deliverer, incarnation: str, generation: int, last: Any, topics: Any) -> None:
-        for lane in self.lanes:
-            lane.call(lane.target.sink.open, incarnation, generation)
-            lane.delivered = last.epoch if last else -1
+    def __init__(self, plan: Any, context: FlowContext) -> None:
+        def targets(program: Any) -> list[Target]:
+            return [replace(target, sink=Believed(target.sink, self.decisions)) for target in context.targets(program)]
 
-    patch.setattr(Deliverer, "recover", wrong)
+        super().__init__(plan, replace(context, targets=targets))
 
 
-BY_LAW: dict[str, tuple[str, bool, Callable[[Patch], None]]] = {
-    "the engine's marks are not stored": ("tumbling", True, marks_are_not_stored),
-    "a partition's greatest time is forgotten": ("tumbling", False, the_time_read_so_far_is_forgotten),
-    "the frontier is that of the next epoch": ("tumbling", False, the_frontier_is_too_new),
-    "fates are not carried on": ("tumbling", True, fates_are_those_of_the_last_epoch),
-    "buckets without rows lose their state": ("tumbling", True, untouched_buckets_are_forgotten),
-    "a partition first seen is not marked": ("tumbling", True, a_late_partition_starts_without_a_mark),
-    "decided, not delivered after a crash": ("tumbling", True, an_epoch_is_not_delivered_again),
+BY_LAW: dict[str, OverEngine] = {
+    "the engine's marks are not stored": OverEngine(driver=ForgetsItsMarks),
+    "a partition's greatest time is forgotten": OverEngine(headers=False, driver=ForgetsTheTimeReadSoFar),
+    "the frontier is that of the next epoch": OverEngine(headers=False, driver=UsesTheFrontierOfTheNextEpoch),
+    "fates are not carried on": OverEngine(driver=ForgetsFates),
+    "buckets without rows lose their state": OverEngine(driver=ForgetsUntouchedBuckets),
+    "a partition first seen is not marked": OverEngine(driver=StartsLatePartitionsWithoutAMark),
+    "decided, not delivered after a crash": OverEngine(driver=DeliversNothingAgain),
 }
 
 
 @pytest.mark.parametrize("bug", BY_LAW)
-def test_a_bug_in_the_engine_breaks_a_law(bug: str, monkeypatch: Patch) -> None:
-    plan, headers, plant = BY_LAW[bug]
-    plant(monkeypatch)
-    assert caught(plan, headers), bug
+def test_a_bug_in_the_engine_breaks_a_law(bug: str) -> None:
+    assert caught("tumbling", BY_LAW[bug]), bug
 
 
 @pytest.mark.parametrize("headers", [True, False])
@@ -154,9 +174,16 @@ def total(t: FlowTest) -> int:
     return sum(row["total"] for row in t.rows("sales"))
 
 
-def lost_attempt_story(point: str) -> int:
+def driven_by(kind: type[Driver]) -> FlowTest:
+    """The shop, run by this driver."""
+    t = FlowTest(shop())
+    t.drives = kind
+    return t
+
+
+def lost_attempt_story(point: str, kind: type[Driver] = Driver) -> int:
     """An attempt over some of the rows is lost; the next one reads them all."""
-    with shop().test() as t:
+    with driven_by(kind) as t:
         t.send("orders", *rows(0), *rows(1))
         t.crash(point, cut=5)
         t.epoch()
@@ -164,7 +191,7 @@ def lost_attempt_story(point: str) -> int:
         return total(t)
 
 
-def test_state_of_an_undecided_epoch_that_is_reused_is_noticed(monkeypatch: Patch) -> None:
+def test_state_of_an_undecided_epoch_that_is_reused_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert lost_attempt_story("before_decide") == 380
     attempts: list[Decision] = []
     right = decide.decision_for
@@ -177,36 +204,41 @@ def test_state_of_an_undecided_epoch_that_is_reused_is_noticed(monkeypatch: Patc
     assert lost_attempt_story("before_decide") != 380
 
 
-def test_an_epoch_delivered_before_it_is_decided_is_noticed(monkeypatch: Patch) -> None:
+class DeliversFirst(Driver):
+    """Sinks get an epoch before it is decided."""
+
+    def __init__(self, plan: Any, context: FlowContext) -> None:
+        super().__init__(plan, context)
+        self.decisions = DeliveredFirst(self)
+
+
+class DeliveredFirst(Decisions):
+    def __init__(self, driver: Driver) -> None:
+        super().__init__(driver.context.storage, driver.plan.flow)
+        self.driver = driver
+
+    def publish(self, made: Decision) -> None:
+        self.driver.deliverer.give(made, self.driver.sources, lambda point: None)
+        self.driver.context.fail("delivered, not decided")
+        super().publish(made)
+
+
+def test_an_epoch_delivered_before_it_is_decided_is_noticed() -> None:
     """Sinks have the rows of an attempt that is lost, and computed otherwise the next time."""
-    drivers: list[driver.Driver] = []
-    recover, publish = driver.Driver._recover, decision.Decisions.publish
-
-    def recovered(self: driver.Driver) -> None:
-        recover(self)
-        drivers.append(self)
-
-    def wrong(self: Any, made: Decision) -> None:
-        drivers[-1].deliverer.give(made, drivers[-1].sources, lambda point: None)
-        drivers[-1].context.fail("delivered, not decided")
-        publish(self, made)
-
-    monkeypatch.setattr(driver.Driver, "_recover", recovered)
-    monkeypatch.setattr(decision.Decisions, "publish", wrong)
     with pytest.raises(PenstockError, match="has decided only up to"):
-        lost_attempt_story("delivered, not decided")
+        lost_attempt_story("delivered, not decided", DeliversFirst)
 
 
-def failing_view_story() -> int:
+def failing_view_story(kind: type[Lane] = Lane) -> int:
     """The view, in a thread of its own, fails at one epoch while the next ones wait behind it."""
     with shop().test() as t:
         t.send("orders", *rows(0))
         t.epoch()
         context = replace(t.driver.context, threaded=True)
-        t.driver.release()
-        t._driver = None
-        threaded, gate = driver.Driver(t.plan, context), threading.Event()
+        t.stop()
+        threaded, gate = Driver(t.plan, context), threading.Event()
         threaded.start()
+        threaded.deliverer.lanes[:] = [kind(lane.target, threaded=True) for lane in threaded.deliverer.lanes]
         fail_once(threaded, gate)
         for minute in (1, 2, 3):
             t.send("orders", *rows(minute))
@@ -219,7 +251,7 @@ def failing_view_story() -> int:
         return total(t)
 
 
-def fail_once(threaded: driver.Driver, gate: threading.Event) -> None:
+def fail_once(threaded: Driver, gate: threading.Event) -> None:
     sink = next(lane.target.sink for lane in threaded.deliverer.lanes if lane.target.id == "view.sales")
     right, failed = sink.deliver, list[int]()
 
@@ -233,47 +265,46 @@ def fail_once(threaded: driver.Driver, gate: threading.Event) -> None:
     sink.deliver = deliver  # type: ignore[method-assign]
 
 
-def test_an_epoch_delivered_after_one_that_failed_loses_it(monkeypatch: Patch) -> None:
+class GoesOn(Lane):
+    """Gives a sink the next epoch although one has failed."""
+
+    failed = property(lambda self: None, lambda self, error: None)  # type: ignore[assignment]
+
+
+def test_an_epoch_delivered_after_one_that_failed_loses_it() -> None:
     assert failing_view_story() == 4 * 190
-    monkeypatch.setattr(Lane, "_deliver", lambda self, given: self.target.sink.deliver(given))
-    assert failing_view_story() < 4 * 190
+    assert failing_view_story(GoesOn) < 4 * 190
 
 
-def test_staged_files_swept_before_delivery_are_missed(monkeypatch: Patch) -> None:
+class SweepsFirst(Driver):
+    def start(self) -> None:
+        for name in self.context.storage.list("staged"):
+            self.context.storage.remove(f"staged/{name}")
+        super().start()
+
+
+def test_staged_files_swept_before_delivery_are_missed() -> None:
     """An epoch that is decided and not yet delivered must find its staged rows."""
 
-    def story() -> int:
-        with shop().test() as t:
+    def story(kind: type[Driver]) -> int:
+        with driven_by(kind) as t:
             t.send("orders", *rows(0), *rows(1))
             t.crash("after_decide")
             t.end()
             return total(t)
 
-    assert story() == 380
-    right = driver.Driver._recover
-
-    def sweep_first(self: driver.Driver) -> None:
-        for name in self.context.storage.list("staged"):
-            self.context.storage.remove(f"staged/{name}")
-        right(self)
-
-    monkeypatch.setattr(driver.Driver, "_recover", sweep_first)
+    assert story(Driver) == 380
     with pytest.raises(SinkError, match="cannot be read"):
-        story()
+        story(SweepsFirst)
 
 
-def unlocked(decisions: Any) -> AbstractContextManager[None]:
-    """As if the first driver were stopped, and its lock taken from it."""
-    return nullcontext()
-
-
-def zombie_story() -> int:
+def zombie_story(kind: type[Driver] = Driver) -> int:
     """A driver is paused with its epoch computed, and knows that nobody has replaced it; another starts; the first wakes up and
     decides."""
     with shop().test() as t:
         t.send("orders", *rows(0))
         t.epoch()
-        sleeper, second = t.driver, driver.Driver(t.plan, replace(t.driver.context, lock=unlocked))
+        sleeper, second = t.driver, unlocked(t.driver, kind)
         t.send("orders", *rows(1))
 
         def pause(point: str) -> None:
@@ -294,27 +325,46 @@ def zombie_story() -> int:
         return total(t)
 
 
-def test_orphans_swept_before_the_first_own_decision_take_the_files_of_a_zombie(monkeypatch: Patch) -> None:
+class SweepsOrphansAtOnce(Driver):
+    """Removes what no decision names before it has decided anything itself."""
+
+    def start(self) -> None:
+        super().start()
+        storage, named = self.context.storage, set().union(*self.sweeper.files.values())
+        for directory in ["staged", *(f"state/{step}" for step in storage.list("state"))]:
+            for path in {f"{directory}/{name}" for name in storage.list(directory)} - named:
+                storage.remove(path)
+
+
+def test_orphans_swept_before_the_first_own_decision_take_the_files_of_a_zombie() -> None:
     assert zombie_story() == 380
-    right = Sweeper.load
-
-    def too_early(self: Sweeper) -> None:
-        right(self)
-        self._remove_orphans(2**62)
-
-    monkeypatch.setattr(Sweeper, "load", too_early)
     with pytest.raises(PenstockError, match=r"cannot be read|there is no staged"):
-        zombie_story()
+        zombie_story(SweepsOrphansAtOnce)
 
 
-def test_a_race_that_nobody_loses_is_noticed(monkeypatch: Patch) -> None:
+class Overwriting(LocalStorage):
+    """A decision can be made twice."""
+
+    def publish(self, path: str, data: bytes) -> None:
+        if path.startswith("epochs/"):
+            self.remove(path)
+        super().publish(path, data)
+
+
+class Overwrites(Driver):
+    def __init__(self, plan: Any, context: FlowContext) -> None:
+        assert isinstance(context.storage, LocalStorage)
+        super().__init__(plan, replace(context, storage=Overwriting(context.storage.root, sync=False)))
+
+
+def test_a_race_that_nobody_loses_is_noticed() -> None:
     """If a decision could be made twice, the second driver would not stop."""
 
-    def story() -> None:
-        with shop().test() as t:
+    def story(kind: type[Driver]) -> None:
+        with driven_by(kind) as t:
             t.send("orders", *rows(0))
             t.epoch()
-            second = driver.Driver(t.plan, replace(t.driver.context, lock=unlocked))
+            second = unlocked(t.driver)
             second.start()
             t.send("orders", *rows(1))
             second.epoch()
@@ -323,14 +373,7 @@ def test_a_race_that_nobody_loses_is_noticed(monkeypatch: Patch) -> None:
                 t.driver.epoch()
             second.release()
 
-    story()
-
-    def overwrite(self: Any, made: Decision) -> None:
-        path = Path(self.storage.root) / f"epochs/{made.epoch:012d}"
-        path.parent.mkdir(exist_ok=True)
-        path.write_bytes(made.encode())
-
-    monkeypatch.setattr(decision.Decisions, "publish", overwrite)
+    story(Driver)
     with pytest.raises((pytest.fail.Exception, PenstockError)) as noticed:
-        story()
+        story(Overwrites)
     assert not isinstance(noticed.value, LostRace)

@@ -85,6 +85,7 @@ class OverEngine:
     blind: bool = False  # the log has no headers at all, gaps in its offsets, and marks with offsets of their own
     crashes: bool = True
     delay: int | None = None
+    driver: type[Driver] = Driver  # may be replaced, to see that a wrong one is caught
 
     def __call__(self, case: Case) -> Outcome:
         directory = Path(tempfile.mkdtemp(prefix="penstock-law-"))
@@ -207,7 +208,7 @@ class One:
         if self.driver is None:
             make = targets(self.run.log, self.storage, self.run.directory / "views", self._fail)
             context = FlowContext(self.run.log, self.storage, make, buckets=self.buckets, clock=self.run.clock, fail=self._fail)
-            self.driver = Driver(self.plan, context)
+            self.driver = self.run.how.driver(self.plan, context)
             self.driver.start()
         return self.driver
 

@@ -81,6 +81,7 @@ class FlowTest:
     """One flow under test. Every promise of a real run holds: epochs, decisions, delivery, recovery; only the log is in memory."""
 
     __test__ = False
+    drives: type[Driver] = Driver  # a subclass of FlowTest may run its flow with another one
 
     def __init__(self, flow: FlowGraph, *, buckets: int = 2, analyzer: Any = None) -> None:
         self.flow, self.buckets = flow, buckets
@@ -268,7 +269,7 @@ class FlowTest:
             make = targets(self.log, storage, self.directory / "views", self._fail)
             sql = getattr(self._analyzer, "sql", None)
             context = FlowContext(self.log, storage, make, buckets=self.buckets, clock=self.clock, fail=self._fail, sql=sql)
-            driver = Driver(self.plan, context)
+            driver = self.drives(self.plan, context)
             driver.start()
             self._driver = driver
         return self._driver
