@@ -105,7 +105,6 @@ def full_disk(where: str, operation: Operation, nth: int, home: Path, given: Inp
     log = FileLog(log_storage)
     disk = storage if where == "flow" else log_storage
     live = Live(a_driver(home, log, storage), disk.failures.clear)
-    live.driver._topics()
     failure = Failure(operation, nth=nth, kind="ENOSPC", forever=True)
     start = live.driver.start
 

@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
-MAKES = "import penstock.engine.spark.scratch as s; s._YOUNG = -1.0; print(s.scratch(), flush=True)"
+from penstock.engine.spark.scratch import locked, sweep
+
+MAKES = "import penstock.engine.spark.scratch as s; s.YOUNG = -1.0; print(s.scratch(), flush=True)"
 STRANGER = 65534  # nobody
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can make files of another user")
 
@@ -128,26 +130,19 @@ def test_a_directory_that_others_may_write_to_is_left_alone(shared: Path) -> Non
     assert left.exists()
 
 
-def test_a_directory_that_is_swapped_for_another_while_it_is_swept_costs_that_other_nothing(
-    shared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import penstock.engine.spark.scratch as sweeping
-
+def test_a_directory_that_is_swapped_for_another_while_it_is_swept_costs_that_other_nothing(shared: Path, tmp_path: Path) -> None:
     left = planted(shared, lambda alive: alive.touch(0o600))
     mine = tmp_path / "mine"
     mine.mkdir(mode=0o700)
     (mine / "notes").write_text("years of work")
-    before = sweeping._locked
 
     def swapped(directory: int) -> bool:
-        found = before(directory)
+        found = locked(directory, young=-1.0)
         left.rename(shared / "away")
         mine.rename(left)
         return found
 
-    monkeypatch.setattr(sweeping, "_YOUNG", -1.0)
-    monkeypatch.setattr(sweeping, "_locked", swapped)
-    sweeping._sweep(shared)
+    sweep(shared, swapped)
     assert (left / "notes").read_text() == "years of work"
 
 

@@ -156,13 +156,8 @@ class FirstKernel:
         return None
 
 
-@pytest.fixture
-def steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Registered for the length of a test."""
-    monkeypatch.setattr(rowwise, "_MAKERS", dict(rowwise._MAKERS))
-    monkeypatch.setattr(registry, "_FAMILIES", dict(registry._FAMILIES))
-    rowwise.register(Shout, _shouting)
-    registry.register("toy-first", lambda node, inputs, output: FirstKernel(node, output))
+rowwise.register(Shout, _shouting)  # as a module is loaded
+registry.register("toy-first", lambda node, inputs, output: FirstKernel(node, output))
 
 
 def shop() -> Flow:
@@ -179,7 +174,7 @@ def order(number: int, user: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("cut", [1, 2, 10])
-def test_steps_from_outside_run_in_any_cut_keep_state_and_are_explained(cut: int, steps: None, flow_test: Start) -> None:
+def test_steps_from_outside_run_in_any_cut_keep_state_and_are_explained(cut: int, flow_test: Start) -> None:
     t = flow_test(shop())
     t.send("orders", *(order(n, "ann" if n % 2 else "bob") for n in range(6)))
     while t.epoch(cut):
@@ -282,16 +277,12 @@ class ToyOpener:
         return self.log
 
 
-@pytest.fixture
-def addresses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(logs.SCHEMES, "_known", dict(logs.SCHEMES._known))
-    monkeypatch.setattr(queue_addresses.SCHEMES, "_known", dict(queue_addresses.SCHEMES._known))
-    opener, queues = ToyOpener(), MemoryQueues()
-    logs.SCHEMES.add("toy", lambda: opener)
-    queue_addresses.SCHEMES.add("toy", lambda: lambda url: queues)
+OPENER, QUEUES = ToyOpener(), MemoryQueues()
+logs.SCHEMES.add("toy", lambda: OPENER)
+queue_addresses.SCHEMES.add("toy", lambda: lambda url: QUEUES)
 
 
-def test_a_log_and_queues_are_found_by_their_scheme(addresses: None) -> None:
+def test_a_log_and_queues_are_found_by_their_scheme() -> None:
     log = open_log(url="toy://here")
     with Producer(log.create(TopicSpec("t"))) as producer:
         producer.send(b"x")

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 MAKES = "from penstock.engine.spark.scratch import scratch; print(scratch(), flush=True)"
-LATER = "import penstock.engine.spark.scratch as s; s._YOUNG = -1.0; "
+LATER = "import penstock.engine.spark.scratch as s; s.YOUNG = -1.0; "
 
 
 def made_by(tmp_path: Path, script: str) -> Path:

@@ -10,7 +10,7 @@ import shutil
 import stat
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
@@ -20,7 +20,8 @@ from penstock.errors import EngineError
 
 PREFIX = "penstock-"
 _ALIVE = "alive"
-_YOUNG = 60.0  # seconds in which a directory's owner may not have locked it yet
+InUse = Callable[[int], bool]  # of an opened directory
+YOUNG = 60.0  # seconds in which a directory's owner may not have locked it yet
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
@@ -28,7 +29,7 @@ _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 def scratch() -> Path:
     """This process's directory, readable by its user alone. A lock in it, which ends with the process, says that it is in use."""
     parent = _parent()
-    _sweep(parent)
+    sweep(parent)
     path = Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent))
     # Never closed: the lock is to last as long as this process.
     alive = os.open(path / _ALIVE, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
@@ -59,28 +60,31 @@ def _parent() -> Path:
         raise EngineError(what, str(error), hint="set TMPDIR to a directory of your own, mode 700") from error
 
 
-def _sweep(parent: Path) -> None:
+def sweep(parent: Path, in_use: InUse | None = None) -> None:
+    """Removes what processes of this user have left behind that are no more."""
     with _opened(parent) as top:
         for name in os.listdir(top):
             if name.startswith(PREFIX):
                 with suppress(OSError):  # somebody else's, no directory, or being removed by another sweep
-                    _sweep_one(top, name)
+                    _sweep_one(top, name, in_use or locked)
 
 
-def _sweep_one(top: int, name: str) -> None:
+def _sweep_one(top: int, name: str, in_use: InUse) -> None:
     """Everything is reached through the opened directory, so that it does not matter what its name stands for a moment later."""
     with _opened(name, top) as directory:
-        if _ours(os.fstat(directory)) and not _locked(directory):
+        if _ours(os.fstat(directory)) and not in_use(directory):
             _empty(directory)
             os.rmdir(name, dir_fd=top)
 
 
-def _locked(directory: int) -> bool:
+def locked(directory: int, young: float | None = None) -> bool:
     """Whether a living process uses it, or may be about to. Read only, and without waiting: it may be anything."""
     alive = os.open(_ALIVE, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=directory)
     try:
         found = os.fstat(alive)
-        if not (stat.S_ISREG(found.st_mode) and _ours(found)) or time.time() - found.st_mtime <= _YOUNG:
+        if not (stat.S_ISREG(found.st_mode) and _ours(found)) or time.time() - found.st_mtime <= (
+            YOUNG if young is None else young
+        ):
             return True
         fcntl.flock(alive, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
