@@ -87,7 +87,7 @@ def member(root: str, name: str, kind: str) -> None:
             for batch in reader:
                 say("read", name, batch.partition, *batch.table.column("offset").to_pylist())
                 if kind == "zombie":
-                    with reader._session.guard:  # between two heartbeats: a stopped process must not hold SQLite's lock
+                    with reader.session.guard:  # between two heartbeats: a stopped process must not hold SQLite's lock
                         say("stopped", name)
                         os.kill(os.getpid(), signal.SIGSTOP)
     except Fenced:
@@ -105,7 +105,7 @@ def grab(state: rules.State, id: str, busy: Mapping[int, InFlight], now: rules.B
 def main(root: str, planted: str) -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     if planted == "grab":
-        rules._pass_on = grab
+        rules.pass_on = grab
     warm = MemoryLog().create(TopicSpec("t"))  # what is imported when first used is imported once, here
     warm.append(0, pa.record_batch({"value": pa.array([b"x"], pa.binary())}))
     read_batch(warm, 0, 0, 1, 1)

@@ -67,31 +67,31 @@ def test_a_mark_that_moves_is_caught(monkeypatch: Patch) -> None:
 
 
 def test_the_greatest_earlier_time_that_is_dropped_is_caught(monkeypatch: Patch) -> None:
-    real = Rewriter._with_own
+    real = Rewriter.with_own
 
     def without(self: Rewriter, rows: rewriting.Rows, frame: Frame) -> pa.Table:
         table = real(self, rows, frame)
         return table.drop_columns([BEFORE]) if BEFORE in table.column_names else table
 
-    monkeypatch.setattr(Rewriter, "_with_own", without)
+    monkeypatch.setattr(Rewriter, "with_own", without)
     assert caught()
 
 
 def test_a_header_that_forgets_what_was_before_is_caught(monkeypatch: Patch) -> None:
-    monkeypatch.setattr(partition, "_tail_before", lambda source: (NEVER, NEVER, NEVER, NEVER))
+    monkeypatch.setattr(partition, "tail_before", lambda source: (NEVER, NEVER, NEVER, NEVER))
     assert caught()
 
 
 def test_old_files_that_go_before_the_manifest_is_there_are_caught(monkeypatch: Patch) -> None:
-    real = partition._Cleaning._publish
+    real = partition.Cleaning.publish
 
-    def publish(self: partition._Cleaning, made: Manifest, state: Closed, covered: int) -> None:
+    def publish(self: partition.Cleaning, made: Manifest, state: Closed, covered: int) -> None:
         for source in state.sources[:covered]:
             if not source.part:
                 self._place.storage.remove(self._place.log(source.segment.name))
         real(self, made, state, covered)
 
-    monkeypatch.setattr(partition._Cleaning, "_publish", publish)
+    monkeypatch.setattr(partition.Cleaning, "publish", publish)
     assert caught(0.3)
 
 
@@ -103,30 +103,30 @@ def test_keys_that_are_merged_by_their_hash_alone_are_caught(monkeypatch: Patch)
     def by_hash(keys: pa.Array) -> npt.NDArray[np.int64]:
         return (hash64([keys], len(keys)) % np.uint64(7)).astype(np.int64)
 
-    monkeypatch.setattr(compaction, "_numbered", by_hash)
+    monkeypatch.setattr(compaction, "numbered", by_hash)
     assert kept(random_keys(1)) != naive(random_keys(1))
 
 
 def test_an_older_row_that_is_kept_instead_of_the_newer_is_caught(monkeypatch: Patch) -> None:
-    real = compaction._together
+    real = compaction.together
 
-    def reversed_(found: list[compaction._Keyed]) -> compaction._Keyed:
+    def reversed_(found: list[compaction.Keyed]) -> compaction.Keyed:
         keyed = real(found)
         back = slice(None, None, -1)
         keys = keyed.keys.take(pa.array(np.arange(len(keyed.keys))[back]))
-        return compaction._Keyed(keys, keyed.places[back], keyed.offsets[back], keyed.deletes[back])
+        return compaction.Keyed(keys, keyed.places[back], keyed.offsets[back], keyed.deletes[back])
 
-    monkeypatch.setattr(compaction, "_together", reversed_)
+    monkeypatch.setattr(compaction, "together", reversed_)
     assert caught()
 
 
 def test_deletes_that_go_before_their_time_are_caught(monkeypatch: Patch) -> None:
-    monkeypatch.setattr(partition._Expired, "__call__", lambda self, offsets: np.ones(len(offsets), np.bool_))
+    monkeypatch.setattr(partition.OldEnough, "__call__", lambda self, offsets: np.ones(len(offsets), np.bool_))
     assert not tombstones_keep_their_time()
 
 
 def test_deletes_that_never_go_are_caught(monkeypatch: Patch) -> None:
-    monkeypatch.setattr(partition._Expired, "__call__", lambda self, offsets: np.zeros(len(offsets), np.bool_))
+    monkeypatch.setattr(partition.OldEnough, "__call__", lambda self, offsets: np.zeros(len(offsets), np.bool_))
     assert not tombstones_keep_their_time()
 
 
@@ -136,17 +136,17 @@ def test_producers_that_are_forgotten_are_caught(monkeypatch: Patch) -> None:
 
 
 def test_retention_that_takes_what_is_young_is_caught(monkeypatch: Patch) -> None:
-    monkeypatch.setattr(retention, "_over_age", lambda source, spec: NEVER if spec.retain else 2**62)
+    monkeypatch.setattr(retention, "over_age", lambda source, spec: NEVER if spec.retain else 2**62)
     assert caught()
 
 
 def test_offsets_that_are_counted_instead_of_kept_are_caught(monkeypatch: Patch) -> None:
-    monkeypatch.setattr(Rewriter, "_with_own", lambda self, rows, frame: rows.table)
+    monkeypatch.setattr(Rewriter, "with_own", lambda self, rows, frame: rows.table)
     assert caught()
 
 
 def test_a_reader_that_takes_a_file_that_is_gone_for_the_end_is_caught(monkeypatch: Patch, tmp_path: Path) -> None:
-    real = reader.PartitionReader._stretches
+    real = reader.PartitionReader.stretches
 
     def ending(self: reader.PartitionReader, start: int, stop: int) -> object:
         try:
@@ -154,7 +154,7 @@ def test_a_reader_that_takes_a_file_that_is_gone_for_the_end_is_caught(monkeypat
         except NotFound:
             return
 
-    monkeypatch.setattr(reader.PartitionReader, "_stretches", ending)
+    monkeypatch.setattr(reader.PartitionReader, "stretches", ending)
     with pytest.raises(AssertionError):
         Race(tmp_path, SPECS["rewritten"]).run(3_000)
 

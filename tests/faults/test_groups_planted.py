@@ -81,7 +81,7 @@ def test_half_a_commit_is_caught(monkeypatch: Patch) -> None:
 
 
 def test_a_partition_that_is_taken_before_it_is_given_up_is_caught(monkeypatch: Patch) -> None:
-    real = rules._pass_on
+    real = rules.pass_on
 
     def grabbing(state: State, id: str, busy: Mapping[int, InFlight], now: Beat) -> None:
         for number, part in list(state.parts.items()):
@@ -89,13 +89,13 @@ def test_a_partition_that_is_taken_before_it_is_given_up_is_caught(monkeypatch: 
                 state.change(number, owner=id)
         real(state, id, busy, now)
 
-    monkeypatch.setattr(rules, "_pass_on", grabbing)
+    monkeypatch.setattr(rules, "pass_on", grabbing)
     assert caught()
 
 
 def test_a_busy_partition_that_is_given_away_is_caught(monkeypatch: Patch) -> None:
-    real = rules._pass_on
-    monkeypatch.setattr(rules, "_pass_on", lambda state, id, busy, now: real(state, id, {}, now))
+    real = rules.pass_on
+    monkeypatch.setattr(rules, "pass_on", lambda state, id, busy, now: real(state, id, {}, now))
     assert caught()
 
 
@@ -105,7 +105,7 @@ def test_partitions_that_are_shared_unevenly_are_caught(monkeypatch: Patch) -> N
 
 
 def test_offsets_of_another_topic_of_that_name_are_caught(monkeypatch: Patch) -> None:
-    monkeypatch.setattr(rules, "_same_topic", lambda state, source: None)
+    monkeypatch.setattr(rules, "same_topic", lambda state, source: None)
     assert caught()
 
 

@@ -7,7 +7,6 @@ import pytest
 from faults.log_ledger import SPEC, Ledger, Script, check_image, open_log, rows_of
 from faults.seeds import SEED
 from penstock.errors import DiskFull, StorageError
-from penstock.log.file.listing import look
 from penstock.log.port import Sender
 from penstock.storage.faulty import Failure, FaultyStorage, Kind, Operation
 
@@ -61,7 +60,8 @@ def torn() -> tuple[FaultyStorage, Ledger]:
     storage = FaultyStorage()
     topic = open_log(storage).create(SPEC)
     ledger = Ledger({id: topic.append(0, rows_of([id])).base for id in (1, 2)})
-    [path] = [f"topics/t/{topic.id}/0/{name}.log" for name in look(topic._store.place(0)).names]
+    directory = f"topics/t/{topic.id}/0"
+    [path] = [f"{directory}/{name}" for name in storage.list(directory) if name.endswith(".log")]
     appender = storage.append(path)
     appender.write(bytes(storage.read(path))[128:300])
     appender.sync()

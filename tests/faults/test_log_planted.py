@@ -147,7 +147,7 @@ def test_frames_behind_the_acknowledged_ones_that_are_taken_unchecked_are_caught
 
 def test_a_repair_that_is_not_synced_is_caught(monkeypatch: Patch) -> None:
     assert not lost_after_repair()
-    monkeypatch.setattr(settle, "_cut_and_acknowledge", lambda place, name, ack: None)
+    monkeypatch.setattr(settle, "cut_and_acknowledge", lambda place, name, ack: None)
     assert lost_after_repair()
 
 
@@ -203,8 +203,8 @@ def flips_unnoticed() -> bool:
 
 
 def test_damage_that_is_taken_for_a_torn_tail_is_caught(monkeypatch: Patch) -> None:
-    monkeypatch.setattr(settle, "_refuse_damage", lambda *args: None)
-    monkeypatch.setattr(settle, "_refuse_missing", lambda *args: None)
+    monkeypatch.setattr(settle, "refuse_damage", lambda *args: None)
+    monkeypatch.setattr(settle, "refuse_missing", lambda *args: None)
     disk = Disk()
     topic = disk.open(disk.with_file(disk.log, disk.files[disk.log][:-1]))
     assert read(topic) != VALUES  # the test of shorter segments demands Damaged here

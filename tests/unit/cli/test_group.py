@@ -59,11 +59,11 @@ def test_describe_tells_owner_offset_lag_and_the_record_in_hand(call: Call, view
     with GroupConsumer(None, "web", "page-views") as member:
         records = member.records()
         record = next(records)
-        member._session.beat()
+        member.session.beat()
         answer = call("describe", "web", "--output", "jsonl")
     rows = {row["partition"]: row for row in answer.rows}
     assert [(row["offset"], row["end"], row["lag_records"]) for row in rows.values()] == [(0, 10, 10), (0, 8, 8), (0, 9, 9)]
-    assert all(member._session.member.label in row["owner"] for row in rows.values())
+    assert all(member.session.member.label in row["owner"] for row in rows.values())
     assert rows[record.partition]["in_hand"] == record.offset
     assert rows[record.partition]["in_hand_seconds"] >= 0
     assert [row["in_hand"] for number, row in rows.items() if number != record.partition] == [None, None]
@@ -114,7 +114,7 @@ def test_reset_is_refused_while_members_are_alive_and_names_them(call: Call, vie
         answer = call("reset", "web", "page-views", "--to", "earliest", "--yes")
     assert answer.code == 1
     assert "group web is reading page-views" in answer.err
-    assert member._session.member.label in answer.err
+    assert member.session.member.label in answer.err
 
 
 def test_reset_of_a_flow_is_refused_with_what_to_do(call: Call, views: Topic) -> None:

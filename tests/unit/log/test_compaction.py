@@ -8,12 +8,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from colliding import colliding
 from faults.cleaning_model import NOW, SCHEMA, SECOND, Model, Row
 from penstock.core.columns import KEY
-from penstock.core.hashing import hash64
 from penstock.core.time import NEVER, FixedClock
-from penstock.log.cleaning import compaction
-from penstock.log.cleaning.compaction import latest
+from penstock.log.cleaning.compaction import Latest, latest
 from penstock.log.file.log import FileLog
 from penstock.log.file.topic import FileTopic
 from penstock.log.holding import Held
@@ -33,9 +32,13 @@ def chunks_of(keys: list[bytes | None], size: int) -> list[Chunk]:
     return found
 
 
-def kept(keys: list[bytes | None], size: int = 7) -> list[int]:
+def looked_through(keys: list[bytes | None], size: int = 7, **options: int) -> Latest:
     chunks = chunks_of(keys, size)
-    found = latest(lambda: iter(chunks), len(keys), True, lambda offsets: np.zeros(len(offsets), np.bool_))
+    return latest(lambda: iter(chunks), len(keys), True, lambda offsets: np.zeros(len(offsets), np.bool_), **options)
+
+
+def kept(keys: list[bytes | None], size: int = 7, **options: int) -> list[int]:
+    found = looked_through(keys, size, **options)
     assert found.keyless == keys.count(None)
     return np.flatnonzero(found.keep(0, len(keys))).tolist()
 
@@ -56,29 +59,18 @@ def test_the_latest_row_of_every_key_is_kept_and_rows_without_a_key_are(seed: in
     assert kept(keys) == naive(keys)
 
 
-@pytest.mark.parametrize("hashes", [1, 2, 5])
-def test_keys_whose_hashes_agree_are_not_taken_for_one(monkeypatch: pytest.MonkeyPatch, hashes: int) -> None:
-    monkeypatch.setattr(compaction, "SLICE_BYTES", 4_000)
-    monkeypatch.setattr(compaction, "hash64", lambda columns, rows: hash64(columns, rows) % np.uint64(hashes))
-    for seed in range(5):
-        keys = random_keys(seed)
-        assert kept(keys) == naive(keys)
+@pytest.mark.parametrize("seed", range(5))
+def test_keys_whose_hashes_agree_are_not_taken_for_one(seed: int) -> None:
+    rng, same = random.Random(seed), [key.encode() for key in colliding(40)]
+    keys = [rng.choice([None, b"other", *same]) for _ in range(300)]
+    assert kept(keys, slice_bytes=4_000) == naive(keys)
 
 
-def test_memory_is_bounded_by_looking_at_a_slice_of_the_keys_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    largest, real = 0, compaction._together
-
-    def together(found: list[compaction._Keyed]) -> compaction._Keyed:
-        nonlocal largest
-        keyed = real(found)
-        largest = max(largest, len(keyed.places))
-        return keyed
-
-    monkeypatch.setattr(compaction, "SLICE_BYTES", 4_000)
-    monkeypatch.setattr(compaction, "_together", together)
+def test_memory_is_bounded_by_looking_at_a_slice_of_the_keys_at_a_time() -> None:
     keys: list[bytes | None] = [b"%d" % (i * 7 % 500) for i in range(1_000)]
-    assert kept(keys) == naive(keys)
-    assert largest < 200
+    assert kept(keys, slice_bytes=4_000) == naive(keys)
+    assert looked_through(keys, slice_bytes=4_000).largest < 200
+    assert looked_through(keys).largest == 1_000
 
 
 class Compacted:

@@ -218,7 +218,7 @@ def test_a_partition_asked_for_is_handed_over_between_two_records(log: MemoryLog
         records = old.records()
         assert next(records).partition == 0
         with GroupConsumer(log, "web", "one", settings=QUICK) as new:
-            assert until(lambda: new.partitions == [1] or bool(old._session.asked))
+            assert until(lambda: new.partitions == [1] or bool(old.session.asked))
             for record in records:
                 if (record.partition, record.offset) == (0, 3):
                     break
@@ -271,7 +271,7 @@ def test_manual_commits_that_come_too_late_are_told_and_the_others_count(log: Me
         batches = old.batches()
         assert sorted(next(batches).partition for _ in range(3)) == [0, 1, 2]
         new = later.enter_context(consumer(log))
-        assert until(lambda: bool(old._session.asked))
+        assert until(lambda: bool(old.session.asked))
         fill(log.topic("views"), 1, 1, 1)
         next(batches)
         assert until(lambda: len(new.partitions) == 1)

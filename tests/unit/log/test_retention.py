@@ -86,7 +86,7 @@ def test_what_goes_unread_is_told_with_reader_and_range_and_is_remembered() -> N
         "topic t, partition 0: offsets 1 to 3 were removed although slow has not read them: they were held for 3 hours "
         "beyond their time (topic alter --hold)"
     ]
-    assert [(lost.reader, lost.first, lost.end) for lost in topic.topic._reader(0).manifest.lost] == [("slow", 1, 4)]
+    assert [(lost.reader, lost.first, lost.end) for lost in topic.topic.lost(0)] == [("slow", 1, 4)]
     with pytest.raises(OffsetGone, match="offsets 1 to 3 were removed by retention"):
         topic.topic.read(0, 1)
 

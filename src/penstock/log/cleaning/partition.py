@@ -74,16 +74,18 @@ def clean_partition(place: Place, order: Order) -> Cleaned | None:
     with place.storage.lock(place.cleaning, wait=False) as held:
         if not held:
             return None
-        done = [_Cleaning(place, order).run()]
+        done = [Cleaning(place, order).run()]
         while done[-1].rewritten >= _AT_ONCE and not order.spec.compact:
-            done.append(_Cleaning(place, order).run())
+            done.append(Cleaning(place, order).run())
     first = done[0]
     removed, rewritten = (sum(getattr(one, name) for one in done) for name in ("removed", "rewritten"))
     lost, rows, size = tuple(lost for one in done for lost in one.lost), first.rows_before, first.bytes_before
     return replace(done[-1], removed=removed, rewritten=rewritten, lost=lost, rows_before=rows, bytes_before=size)
 
 
-class _Cleaning:
+class Cleaning:
+    """One pass over a partition that nobody else is cleaning."""
+
     def __init__(self, place: Place, order: Order) -> None:
         self._place, self._order, self._spec = place, order, order.spec
 
@@ -105,7 +107,7 @@ class _Cleaning:
         made = self._manifest(state, gone, covered, parts, found)
         self._order.check_alive()
         if made:
-            self._publish(made, state, gone.count + covered)
+            self.publish(made, state, gone.count + covered)
         keyless = found.keyless if found else manifest.keyless
         return self._told(state, made or manifest, gone, len([p for p in parts if p not in manifest.parts]), keyless)
 
@@ -126,7 +128,7 @@ class _Cleaning:
         if not self._order.eager and fresh < old * _DIRTY:
             return None
         rows = sum(s.rows for s in sources)
-        expired = _Expired(manifest.compacted, self._order)
+        expired = OldEnough(manifest.compacted, self._order)
         return latest(lambda: self._chunks(sources), rows, self._spec.schema is None, expired)
 
     def _chunks(self, sources: Sequence[Source]) -> Iterator[Chunk]:
@@ -169,7 +171,7 @@ class _Cleaning:
 
     def _rewritten(self, number: int, group: "_Group", found: Latest | None) -> Part:
         first, last = group.sources[0], group.sources[-1]
-        before = _tail_before(first)
+        before = tail_before(first)
         name = SegmentName(first.base, last.serial)
         header = SegmentHeader(self._place.id, self._place.partition, name.serial, name.base, -1, 0, *before, cleaning=number)
         tail = Tail(first.base, *before)
@@ -213,7 +215,7 @@ class _Cleaning:
             made = replace(made, compacted=_horizons(known.compacted, made.tail.next, self._order), keyless=found.keyless)
         return made
 
-    def _publish(self, made: Manifest, state: Closed, covered: int) -> None:
+    def publish(self, made: Manifest, state: Closed, covered: int) -> None:
         """Under the writers' lock, for the time of a sync: its holder can trust that the files it has listed stay."""
         place, storage = self._place, self._place.storage
         fresh = [source.segment for source in state.sources[:covered] if not source.part]
@@ -263,7 +265,7 @@ class _Group:
     settled: bool  # and nothing is added to it
 
 
-class _Expired:
+class OldEnough:
     """Which deletes are old enough to go: those compacted first more than `tombstones` ago. A reader that has not come so far keeps
     them, up to `hold` longer."""
 
@@ -301,7 +303,8 @@ def _horizons(known: Sequence[tuple[int, int]], end: int, order: Order) -> tuple
     return (*old, *young, *([(end, order.now)] if end > last else []))
 
 
-def _tail_before(source: Source) -> tuple[int, int, int, int]:
+def tail_before(source: Source) -> tuple[int, int, int, int]:
+    """What the header of a rewritten segment says of all before it."""
     header = source.segment.open()
     nothing = header.before_serial < 0 and not source.part  # segments of an earlier version do not say it
     return header.appended, header.time, header.mark, NEVER if nothing else header.greatest

@@ -25,7 +25,7 @@ def due(sources: Sequence[Source], active: int, spec: TopicSpec, held: Sequence[
     A segment that is not read yet stays up to `hold` longer than it would otherwise; then it is removed, and that is reported."""
     found = Due()
     for at, source in enumerate(sources):
-        since = min(_over_age(source, spec), _over_size(sources[at + 1 :], active, spec, now))
+        since = min(over_age(source, spec), _over_size(sources[at + 1 :], active, spec, now))
         behind = [reader for reader in held if reader.offset < source.tail.next]
         if since > now or (behind and since + micros(spec.hold) > now):
             found.waiting = behind if since <= now else []
@@ -36,7 +36,7 @@ def due(sources: Sequence[Source], active: int, spec: TopicSpec, held: Sequence[
     return found
 
 
-def _over_age(source: Source, spec: TopicSpec) -> int:
+def over_age(source: Source, spec: TopicSpec) -> int:
     """Since when the last record of the segment is too old."""
     return FOREVER if spec.retain is None else source.tail.appended + micros(spec.retain)
 

@@ -139,9 +139,9 @@ class Rewriter:
             gap=self.tail.next - base - count,
         )
         self.rows += count
-        return self._encoded(frame, self._with_own(rows, frame))
+        return self._encoded(frame, self.with_own(rows, frame))
 
-    def _with_own(self, rows: Rows, frame: Frame) -> pa.Table:
+    def with_own(self, rows: Rows, frame: Frame) -> pa.Table:
         """The columns that the log itself needs, where a header cannot say the same of all rows."""
         table = rows.table
         if int(rows.offsets[0]) != frame.base or int(rows.offsets[-1]) != frame.base + frame.count - 1:

@@ -108,7 +108,7 @@ class PartitionReader:
 
     def _walk(self, start: int, stop: int) -> Iterator[Found]:
         at, after = start, None
-        stretches = self._stretches(start, stop)
+        stretches = self.stretches(start, stop)
         while True:
             try:
                 with self._guard:
@@ -116,7 +116,7 @@ class PartitionReader:
             except NotFound as gone:
                 self._look_again(gone)
                 self._refuse_gone(at)
-                after, stretches = at, self._stretches(at, stop)
+                after, stretches = at, self.stretches(at, stop)
                 continue
             if stretch is None:
                 return
@@ -124,7 +124,8 @@ class PartitionReader:
                 at = stored.frame.end
                 yield Found(segment, stored, after if after is not None and stored.frame.base < after else None)
 
-    def _stretches(self, start: int, stop: int) -> Iterator[list[tuple[Segment, Stored]]]:
+    def stretches(self, start: int, stop: int) -> Iterator[list[tuple[Segment, Stored]]]:
+        """The frames that hold offsets of [start, stop), some at a time."""
         for segment in self._between(start, stop):
             for held in segment.holding(start, stop):
                 yield [(segment, stored) for stored in held]

@@ -19,7 +19,7 @@ def settle(place: Place) -> tuple[Listing, Ack | None]:
     """Repairs the end of a partition; call it under the partition's lock. Its segments, and how far the last one goes; None if
     there is nothing behind what was cleaned."""
     found = look(place)
-    _refuse_missing(place, found)
+    refuse_missing(place, found)
     while found.names:
         ack = _settle_last(place, found.names[-1])
         if ack:
@@ -43,7 +43,7 @@ def _settle_last(place: Place, name: SegmentName) -> Ack | None:
     if found is None:
         return None
     if found != known or cut:
-        _cut_and_acknowledge(place, name, found)
+        cut_and_acknowledge(place, name, found)
     return found
 
 
@@ -61,11 +61,12 @@ def _examine(place: Place, name: SegmentName) -> tuple[Ack | None, Ack | None, b
         return None, known, bytes(data)
     trusted = known.length if known else SEGMENT_HEADER
     found = scan(data, SEGMENT_HEADER, len(data), header.base, bodies_from=trusted)
-    _refuse_damage(place, name, data, found, known)
+    refuse_damage(place, name, data, found, known)
     return Ack(State.OPEN, found.at, found.next), known, bytes(data[found.at :])
 
 
-def _refuse_damage(place: Place, name: SegmentName, data: memoryview, found: Scan, known: Ack | None) -> None:
+def refuse_damage(place: Place, name: SegmentName, data: memoryview, found: Scan, known: Ack | None) -> None:
+    """Raises Damaged where what was acknowledged is not whole."""
     if known and place.durable and found.at < known.length:
         why = found.why or f"the file ends there, {known.length} bytes were acknowledged"
         raise damage(place, name, found.next, found.at, why)
@@ -73,7 +74,7 @@ def _refuse_damage(place: Place, name: SegmentName, data: memoryview, found: Sca
         raise damage(place, name, found.next, found.at, found.why)
 
 
-def _refuse_missing(place: Place, found: Listing) -> None:
+def refuse_missing(place: Place, found: Listing) -> None:
     """A segment is durable before it is acknowledged: one that was acknowledged and is not there was taken away."""
     names = set(found.names)
     for name in found.acknowledged if place.durable else []:
@@ -93,7 +94,8 @@ def _keep(place: Place, name: SegmentName, at: int, cut: bytes) -> None:
             return
 
 
-def _cut_and_acknowledge(place: Place, name: SegmentName, ack: Ack) -> None:
+def cut_and_acknowledge(place: Place, name: SegmentName, ack: Ack) -> None:
+    """Cuts what was never acknowledged, and says so on disk before anybody writes behind it."""
     appender = place.storage.append(place.log(name))
     try:
         if appender.size > ack.length:

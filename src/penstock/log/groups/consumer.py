@@ -61,7 +61,7 @@ class GroupConsumer:
         log = log or open_log()
         self._settings = settings or GroupSettings()
         self._mode, self._start, self._groups = commit, start, log.groups()
-        self._session = MemberSession(log, self._groups, _member(group, topic, self._settings), self._begin)
+        self.session = MemberSession(log, self._groups, _member(group, topic, self._settings), self._begin)  # this member, as the group knows it
         self._handover = duration(self._settings.handover, "handover").total_seconds()
         self._handed: dict[int, int] = {}  # behind what was handed out and is not yet committed
         self._taken: dict[int, int] = {}  # the same, of what the loop came back from
@@ -70,24 +70,24 @@ class GroupConsumer:
 
     @property
     def group(self) -> str:
-        return self._session.member.group
+        return self.session.member.group
 
     @property
     def topic(self) -> Topic:
-        return self._session.topic
+        return self.session.topic
 
     @property
     def topic_id(self) -> str:
         """Of the topic that was there when the consumer was made."""
-        return self._session.id
+        return self.session.id
 
     @property
     def partitions(self) -> list[int]:
         """The partitions that are this member's now."""
-        return sorted(self._session.positions)
+        return sorted(self.session.positions)
 
     def __enter__(self) -> "GroupConsumer":
-        self._session.start()
+        self.session.start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -98,7 +98,7 @@ class GroupConsumer:
             if error is None:
                 raise
         finally:
-            self._session.end()
+            self.session.end()
 
     def __iter__(self) -> Iterator[Batch]:
         return self.batches()
@@ -132,7 +132,7 @@ class GroupConsumer:
         self._taken |= self._handed if self._mode != "before" else {}
         self._flush()
         for number in done if self._mode == "manual" else ():
-            self._session.release(number)
+            self.session.release(number)
         if self._given_up:
             lost, self._given_up = self._given_up, []
             raise Fenced(
@@ -145,10 +145,10 @@ class GroupConsumer:
         self._stopped = True
 
     def _batches(self, follow: bool) -> Iterator[Batch]:
-        until = None if follow else {number: end.next for number, end in self._session.ends().items()}
+        until = None if follow else {number: end.next for number, end in self.session.ends().items()}
         pause = POLL
         while not self._stopped:
-            self._session.check()
+            self.session.check()
             self._hand_over()
             batch = self._next(until)
             if batch:
@@ -165,16 +165,16 @@ class GroupConsumer:
     def _next(self, until: Mapping[int, int] | None) -> Batch | None:
         """Takes the next rows of the next partition in turn that has any."""
         numbers = self._in_turn()
-        ends = self._session.ends() if numbers else {}
+        ends = self.session.ends() if numbers else {}
         for number in numbers:
             limit = ends[number].next if number in ends else 0
-            earlier = self._session.held.get(number)  # manual: rows that were not committed
-            start = self._session.take_up(number, min(limit, until.get(number, 0)) if until is not None else limit)
+            earlier = self.session.held.get(number)  # manual: rows that were not committed
+            start = self.session.take_up(number, min(limit, until.get(number, 0)) if until is not None else limit)
             if start is None:
                 continue
             self._turn = number + 1
             batch = self._read(number, start, limit)
-            if self._session.put_down(batch, earlier):
+            if self.session.put_down(batch, earlier):
                 return batch
         return None
 
@@ -195,8 +195,8 @@ class GroupConsumer:
     def _each(self, batch: Batch) -> Iterator[Record]:
         number = batch.partition
         for record in as_records(self.topic.spec, batch.table):
-            self._session.check()
-            if self._mode != "before" and (self._stopped or not self._session.go_on(number, record.offset)):
+            self.session.check()
+            if self._mode != "before" and (self._stopped or not self.session.go_on(number, record.offset)):
                 return
             self._handed[number] = record.offset + 1
             yield record
@@ -223,12 +223,12 @@ class GroupConsumer:
         number = batch.partition
         if self._mode == "after":
             self._handed.pop(number, None)
-            self._session.release(number, self._taken.get(number, self._session.committed.get(number, 0)))
+            self.session.release(number, self._taken.get(number, self.session.committed.get(number, 0)))
         elif self._mode == "before":
             self._handed.pop(number, None)
-            self._session.release(number)
+            self.session.release(number)
         else:
-            self._session.rewind(number, self._handed.get(number, self._session.committed.get(number, 0)))
+            self.session.rewind(number, self._handed.get(number, self.session.committed.get(number, 0)))
 
     def _flush(self) -> None:
         taken, self._taken = self._taken, {}
@@ -236,10 +236,10 @@ class GroupConsumer:
             self._commit(taken)
 
     def _commit(self, offsets: Mapping[int, int]) -> None:
-        known = self._session.committed
+        known = self.session.committed
         new = {number: offset for number, offset in offsets.items() if offset != known.get(number)}
         if new:
-            self._session.commit(new)
+            self.session.commit(new)
         self._committed = time.monotonic()
         for number, offset in offsets.items():
             if self._handed.get(number, offset) <= offset:
@@ -248,16 +248,16 @@ class GroupConsumer:
     def _hand_over(self) -> None:
         """Manual: gives up what another member has waited for too long."""
         now = time.monotonic()
-        for number, since in list(self._session.asked.items()):
+        for number, since in list(self.session.asked.items()):
             if number in self._handed and now - since >= self._handover:
                 self._given_up.append(number)
                 del self._handed[number]
-                self._session.release(number)
+                self.session.release(number)
 
     def _group_at(self, until: Mapping[int, int]) -> bool:
         """Whether the group has come that far: this member, and those that have the other partitions."""
-        with self._session.guard:
-            mine = dict(self._session.positions)
+        with self.session.guard:
+            mine = dict(self.session.positions)
         if any(mine[number] < until.get(number, 0) for number in mine):
             return False
         others = {number: offset for number, offset in until.items() if number not in mine}
@@ -266,7 +266,7 @@ class GroupConsumer:
         if time.monotonic() - self._looked < OFTEN:
             return False
         self._looked = time.monotonic()
-        [state] = [state for state in self._groups.describe(self.group) if state.topic == self._session.member.topic]
+        [state] = [state for state in self._groups.describe(self.group) if state.topic == self.session.member.topic]
         at = {part.partition: part.offset for part in state.partitions}
         return all(at.get(number, 0) >= offset for number, offset in others.items())
 

@@ -59,7 +59,7 @@ def sweep(state: State, now: Beat) -> None:
 
 def join(state: State, member: Member, source: Source, begin: Mapping[int, int], wall: int) -> None:
     sweep(state, member.renewed)
-    _same_topic(state, source)
+    same_topic(state, source)
     begin = begin if not state.parts else {}
     for partition in range(source.partitions):
         state.parts.setdefault(partition, Part(begin.get(partition, 0), wall))
@@ -71,14 +71,14 @@ def heartbeat(state: State, id: str, source: Source, busy: Mapping[int, InFlight
     sweep(state, now)
     if id not in state.members:
         raise _lost_membership(state, id)
-    _same_topic(state, source)
+    same_topic(state, source)
     state.members[id] = replace(state.members[id], renewed=now)
     grown = [partition for partition in range(source.partitions) if partition not in state.parts]
     for partition in grown:
         state.parts[partition] = Part(0, wall)
     if grown:
         _share_out(state)
-    _pass_on(state, id, busy, now)
+    pass_on(state, id, busy, now)
     owned = {partition: part.offset for partition, part in state.parts.items() if part.owner == id}
     asked = frozenset(p for p in owned if state.parts[p].target != id)
     waiting = frozenset(p for p, part in state.parts.items() if part.target == id and p not in owned)
@@ -140,7 +140,7 @@ def _described_part(number: int, part: Part, now: Beat) -> PartitionState:
     return PartitionState(number, part.offset, part.moved, part.owner, found)
 
 
-def _pass_on(state: State, id: str, busy: Mapping[int, InFlight], now: Beat) -> None:
+def pass_on(state: State, id: str, busy: Mapping[int, InFlight], now: Beat) -> None:
     """Gives up what others wait for and is not busy; takes what is free for this member; remembers the records in flight."""
     for number, part in list(state.parts.items()):
         if part.owner == id and part.target != id and number not in busy:
@@ -177,7 +177,8 @@ def _in_order(state: State) -> list[Member]:
     return sorted(state.members.values(), key=lambda member: member.seat)
 
 
-def _same_topic(state: State, source: Source) -> None:
+def same_topic(state: State, source: Source) -> None:
+    """Raises Mismatch where the topic is another one than the group has read."""
     if source.id != state.topic_id:
         raise Mismatch(
             f"topic {state.topic} was deleted and made again since group {state.group} read it",
