@@ -2,6 +2,7 @@
 number and its ids. It answers with the last epoch that the topic has, with "done", or with what went wrong."""
 
 import sys
+from collections.abc import Callable
 
 import orjson
 import pyarrow as pa
@@ -11,7 +12,7 @@ from penstock.core.schema import Schema
 from penstock.core.time import NEVER
 from penstock.errors import PenstockError
 from penstock.log.open import open_log
-from penstock.sinks.port import Delivery, Marker, SinkSpec
+from penstock.sinks.port import Delivery, Marker, SinkSpec, nothing
 from penstock.sinks.topic import TopicSink
 from penstock.storage.memory import MemoryStorage
 from penstock.testing.contracts.sink import ipc_file
@@ -23,9 +24,9 @@ PARTITIONS = 2
 class Driver:
     """What a start of flow shop writes."""
 
-    def __init__(self, url: str, generation: int) -> None:
+    def __init__(self, url: str, generation: int, fail: Callable[[str], None] = nothing) -> None:
         self.generation, self.storage = generation, MemoryStorage()
-        self.sink = TopicSink(SPEC, open_log(url=url), "settled", PARTITIONS, ("id",), self.storage)
+        self.sink = TopicSink(SPEC, open_log(url=url), "settled", PARTITIONS, ("id",), self.storage, fail)
         self.last = self.sink.open("life", generation)
 
     def epoch(self, number: int, ids: list[int]) -> None:

@@ -14,7 +14,7 @@ from contract.kafka_sink_child import Driver
 from penstock.errors import Fenced, Mismatch, SequenceGap
 from penstock.log.open import open_log
 from penstock.log.port import Sender
-from penstock.sinks.topic import TopicSink
+from penstock.sinks.topic import LOOKED
 from penstock.testing.servers.kafka_broker import KafkaBroker
 
 pytestmark = pytest.mark.timeout(120)
@@ -64,22 +64,21 @@ def others(kafka_broker: KafkaBroker) -> Iterator[Others]:
 
 @pytest.mark.parametrize("written", [0, 1])
 def test_a_frame_of_an_older_driver_that_comes_between_the_look_and_the_fence_of_a_newer_one_is_there_once(
-    written: int, others: Others, monkeypatch: pytest.MonkeyPatch
+    written: int, others: Others
 ) -> None:
     old = others.start(1)
     for epoch in range(written):
         assert old.epoch(epoch, [1, 2, 3]) == "done"
-    fence, fences = TopicSink._fence, list[bool]()
+    looked = list[str]()
 
-    def fence_late(sink: TopicSink, generation: int) -> bool:
-        if not fences:
-            assert old.epoch(written, [4, 5, 6, 7, 8]) == "done"
-        fences.append(fence(sink, generation))
-        return fences[-1]
+    def between(point: str) -> None:
+        if point == LOOKED:
+            looked.append(point)
+            if len(looked) == 1:
+                assert old.epoch(written, [4, 5, 6, 7, 8]) == "done"
 
-    monkeypatch.setattr(TopicSink, "_fence", fence_late)
-    new = Driver(others.url, 2)
-    assert fences == [False, True]
+    new = Driver(others.url, 2, between)
+    assert len(looked) == 2, "the first fence was refused, the second held"
     assert new.last == written
     new.epoch(written, [4, 5, 6, 7, 8])
     new.epoch(written + 1, [9])

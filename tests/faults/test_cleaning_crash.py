@@ -90,8 +90,9 @@ class Deadly(LocalStorage):
     def append(self, path: str) -> LocalAppender:
         self.step()
         made = super().append(path)
-        fd, made._fd = made._fd, -1
-        return DeadlyAppender(self, path, fd)
+        appender = DeadlyAppender(self, path, os.dup(made.fileno()))
+        made.close()
+        return appender
 
     def publish(self, path: str, data: bytes) -> None:
         self.step()

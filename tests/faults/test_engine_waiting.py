@@ -173,8 +173,8 @@ def test_a_run_to_the_end_of_what_is_there_waits_for_a_full_disk_for_a_while_and
 
 def may_not_grow(sink: Any, met: list[SinkUnavailable]) -> None:
     """SQLite finds no room in this view until it is opened anew."""
-    pages = sink._connection.execute("PRAGMA page_count").fetchone()[0]
-    sink._connection.execute(f"PRAGMA max_page_count = {pages}").fetchone()
+    pages = sink.used().execute("PRAGMA page_count").fetchone()[0]
+    sink.used().execute(f"PRAGMA max_page_count = {pages}").fetchone()
     deliver = sink.deliver
 
     def noted(delivery: Any) -> None:

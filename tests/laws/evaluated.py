@@ -10,8 +10,13 @@ from penstock.core.columns import TRIED
 from penstock.core.schema import Schema
 from penstock.engine.execute.failing import cause_of
 from penstock.engine.execute.job import Job
+<<<<<<< HEAD
 from penstock.engine.execute.sql import Files, SqlSteps, _sorting_writer
 from penstock.engine.execute.sql_guard import tried_expressions
+=======
+from penstock.engine.execute.sql import Files, SqlSteps, sorting_writer
+from penstock.engine.execute.sql_guard import TRIED, tried_expressions
+>>>>>>> 39bac6e (Let sinks say where they look before they fence, and give tests the descriptor and the connection they need)
 from penstock.engine.state.runs import read_arrow
 from penstock.plan import Step
 
@@ -41,7 +46,7 @@ class InPython(SqlSteps):
             tried = [self._tried(expression.text, row)[0] for row in rows.to_pylist()]
             rows = rows.append_column(f"{TRIED}{number}", pa.array(tried, pa.struct([("v", pa.bool_())])))
         wanted = pa.schema([f for f in rows.schema if not f.name.startswith(TRIED)])
-        written = [file for batch in _sorting_writer(job, step, wanted)(rows.to_batches()) for file in batch.to_pylist()]
+        written = [file for batch in sorting_writer(job, step, wanted)(rows.to_batches()) for file in batch.to_pylist()]
         made, failed = ([(f["file"], f["rows"]) for f in written if f["failed"] is kind] for kind in (False, True))
         return made, failed
 

@@ -115,5 +115,5 @@ def test_brackets_that_were_written_are_enough(sql: str) -> None:
 
 
 def test_a_zero_left_out_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(expressions, "_unsigned", lambda values: values + 0.0)
+    monkeypatch.setattr(expressions, "unsigned", lambda values: values + 0.0)
     assert differences({"d + (1D - 1D)": TREES["d + (1D - 1D)"]}) != []

@@ -160,19 +160,19 @@ def a_pair_that_fails_matches(step: Any, rows: pa.Table, wanted: pa.Schema) -> p
     return rows.select(wanted.names).cast(wanted)
 
 
-def only_pairs_of_new_rows_are_told(told: matched._Sides, port: int) -> pa.Table | None:
+def only_pairs_of_new_rows_are_told(told: matched.Sides, port: int) -> pa.Table | None:
     return None if told.new[port] is None else RIGHT(told, port)
 
 
-def rows_come_alone_though_matched_at_once(told: matched._Sides, port: int) -> pa.Table | None:
+def rows_come_alone_though_matched_at_once(told: matched.Sides, port: int) -> pa.Table | None:
     return told.new[port]
 
 
-RIGHT = matched._Sides.met_known
+RIGHT = matched.Sides.met_known
 BUGS: dict[str, tuple[Any, str, Any]] = {
-    "a pair for which the condition does not hold matches": (sql, "_made", a_pair_that_fails_matches),
-    "rows in state do not hear of their match": (matched._Sides, "met_known", only_pairs_of_new_rows_are_told),
-    "rows that match at once come out alone too": (matched._Sides, "lonely", rows_come_alone_though_matched_at_once),
+    "a pair for which the condition does not hold matches": (sql, "selected", a_pair_that_fails_matches),
+    "rows in state do not hear of their match": (matched.Sides, "met_known", only_pairs_of_new_rows_are_told),
+    "rows that match at once come out alone too": (matched.Sides, "lonely", rows_come_alone_though_matched_at_once),
     "letters come twice": (sql, "dead_letters", lambda *given: pa.concat_tables([LETTERS(*given)] * 2)),
 }
 LETTERS = sql.dead_letters

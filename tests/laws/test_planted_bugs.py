@@ -110,7 +110,7 @@ class GivesUpOneTooEarly(JoinKernel):
 
     def __init__(self, *given: Any, **more: Any) -> None:
         super().__init__(*given, **more)
-        self._waiting[1]._reach -= 1
+        self._waiting[1].reach -= 1
 
 
 class FiltersPairsAlone(JoinKernel):

@@ -68,10 +68,10 @@ def _arithmetic(op: str, left: Tree, right: Tree) -> pl.Expr:
     first, second = _worked_out(left), _worked_out(right)
     if op != "*" and second == 0 and first is None:
         zero = second if op == "+" else -second
-        return _double(left) if math.copysign(1, zero) < 0 else _unsigned(_double(left))
+        return _double(left) if math.copysign(1, zero) < 0 else unsigned(_double(left))
     if op != "*" and first == 0 and second is None:
         added = _double(right) if op == "+" else _double(right) * -1.0
-        return added if math.copysign(1, first) < 0 else _unsigned(added)
+        return added if math.copysign(1, first) < 0 else unsigned(added)
     return _ARITHMETIC[op](_double(left), _double(right))
 
 
@@ -80,7 +80,7 @@ def _double(tree: Tree) -> pl.Expr:
     return _expr(tree).cast(pl.Float64()) if value is None else pl.lit(value, dtype=pl.Float64())
 
 
-def _unsigned(values: pl.Expr) -> pl.Expr:
+def unsigned(values: pl.Expr) -> pl.Expr:
     """0.0 for -0.0: what is left of it when 0.0 is added."""
     return pl.when(values == 0.0).then(0.0).otherwise(values)
 

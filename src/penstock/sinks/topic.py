@@ -25,6 +25,7 @@ from penstock.sinks.topic_owner import Survey, owned_topic, sequence_of, survey,
 from penstock.storage.port import Storage
 
 POINTS = ("topic.begun", "topic.appended", "topic.delivered")
+LOOKED = "topic.looked"  # the point between the look of a start at its topic and its fence
 
 
 class TopicSink:
@@ -34,7 +35,8 @@ class TopicSink:
     Where the log's broker has transactions, an epoch is there as a whole or not at all. Elsewhere it is atomic per partition: one
     that was cut short between two partitions is completed when it is delivered again. The last partition gets a frame in every
     epoch that wrote one, so that it tells whether the epoch is complete.
-    `fail` is called with each of POINTS as it is passed, "topic.appended" once per frame, or once where all go together."""
+    `fail` is called with each of POINTS as it is passed, "topic.appended" once per frame, or once where all go together;
+    and with LOOKED before each try to fence older drivers off."""
 
     def __init__(
         self,
@@ -61,8 +63,10 @@ class TopicSink:
             self._log.delete(self._name)
             self._look(ours)
         if self._seen.generation < generation:
+            self._fail(LOOKED)
             while not self._fence(generation):
                 self._look(ours)
+                self._fail(LOOKED)
             self._seen = self._survey(ours)
         return self._admitted(ours)
 

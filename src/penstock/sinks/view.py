@@ -77,7 +77,7 @@ class ViewSink:
 
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
-        connection = self._used()
+        connection = self.used()
         connection.execute("BEGIN IMMEDIATE")
         try:
             yield connection
@@ -87,7 +87,8 @@ class ViewSink:
                 connection.execute("ROLLBACK")
             raise
 
-    def _used(self) -> sqlite3.Connection:
+    def used(self) -> sqlite3.Connection:
+        """The open database; SinkError before it is opened."""
         if self._connection is None:
             raise SinkError(f"view {self._meta.name!r} is not open", hint="call open() first")
         return self._connection
@@ -95,7 +96,7 @@ class ViewSink:
     def _admitted(self, ours: Marker) -> int:
         """The last epoch the view has, if we may write to it; else Mismatch."""
         with view_file.refused(self._path, self._meta.name):
-            epoch, incarnation, generation, *_ = view_file.last_marker(self._used())[0]
+            epoch, incarnation, generation, *_ = view_file.last_marker(self.used())[0]
         found = Marker(incarnation, generation, epoch)
         if found.incarnation != ours.incarnation:
             raise Mismatch(
@@ -112,7 +113,7 @@ class ViewSink:
         return found.epoch
 
     def _held(self) -> Sums:
-        sums = view_file.last_marker(self._used())[1]
+        sums = view_file.last_marker(self.used())[1]
         assert sums is not None
         return sums
 

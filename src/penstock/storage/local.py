@@ -35,6 +35,10 @@ class LocalAppender:
         self._storage, self._path, self._fd = storage, path, fd
         self._entry_synced = False
 
+    def fileno(self) -> int:
+        """The file descriptor, as of any open file."""
+        return self._fd
+
     @property
     def size(self) -> int:
         """Asked of the file itself, so what other processes appended is counted."""

@@ -185,7 +185,7 @@ def test_times_centuries_apart_still_meet_exactly() -> None:
 
 
 def test_many_pairs_of_one_row_are_made_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.kernels.joins.matches._BLOCK", 3)
+    monkeypatch.setattr("penstock.kernels.joins.matches.BLOCK", 3)
     left, right = rows(("a", 1, 0), ("a", 2, 0)), rows(*(("a", 10 + i, i) for i in range(5)))
     ran = MemoryRunner(kernel()).epoch([[left], [right]], [NEVER, NEVER])
     assert pairs(ran.rows) == [(v, 10 + i, i) for v in (1, 2) for i in range(5)]
@@ -292,7 +292,7 @@ def test_a_condition_that_is_null_does_not_hold_and_a_constant_counts_for_all() 
 
 
 def test_what_is_left_of_many_pairs_is_kept_in_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.kernels.joins.matches._BLOCK", 4)
+    monkeypatch.setattr("penstock.kernels.joins.matches.BLOCK", 4)
     left, right = rows(("a", 3, 0), ("a", 100, 0)), rows(*(("a", i, i) for i in range(10)))
     ran = MemoryRunner(kernel("left", where=SMALLER)).epoch([[left], [right]], [FOREVER, FOREVER])
     assert pairs(ran.rows) == sorted([(100, None, 0), *((3, i, i) for i in range(4, 10))], key=str)

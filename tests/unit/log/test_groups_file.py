@@ -48,7 +48,7 @@ def test_offsets_are_there_when_the_file_is_opened_again(groups: SqliteGroups, p
     assert oct(path.stat().st_mode & 0o777) == "0o600", "for its owner alone"
     with closing(sqlite3.connect(path)) as connection:
         assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
-    assert groups._connection()[1].execute("PRAGMA synchronous").fetchone() == (2,)
+    assert groups.connection()[1].execute("PRAGMA synchronous").fetchone() == (2,)
 
 
 @pytest.mark.parametrize("content", [b"", b"not a database, but long enough to be looked at" * 50])
@@ -96,7 +96,7 @@ def test_a_process_that_holds_the_file_for_too_long_is_told(
 
 def test_a_full_disk_changes_nothing_and_is_told(groups: SqliteGroups, path: Path) -> None:
     groups.put("web", SOURCE, {0: 5})
-    connection = groups._connection()[1]
+    connection = groups.connection()[1]
     pages = connection.execute("PRAGMA page_count").fetchone()[0]
     connection.execute(f"PRAGMA max_page_count = {pages}")
     with pytest.raises(DiskFull, match="did not change"):

@@ -14,8 +14,8 @@ from penstock.core.time import FOREVER, NEVER
 from penstock.errors import BadFlow, Mismatch, SinkError
 from penstock.log.memory import MemoryLog
 from penstock.log.port import Sender, TopicSpec
-from penstock.sinks.port import Delivery, Marker, SinkSpec
-from penstock.sinks.topic import TopicSink
+from penstock.sinks.port import Delivery, Marker, SinkSpec, nothing
+from penstock.sinks.topic import LOOKED, TopicSink
 from penstock.sinks.topic_owner import sequence_of
 from penstock.storage.memory import MemoryStorage
 from penstock.testing.contracts.sink import ipc_file
@@ -27,10 +27,15 @@ class Writer:
     spec = SPEC
 
     def __init__(
-        self, log: MemoryLog | None = None, partitions: int = 1, key: tuple[str, ...] = ("id",), generation: int = 1
+        self,
+        log: MemoryLog | None = None,
+        partitions: int = 1,
+        key: tuple[str, ...] = ("id",),
+        generation: int = 1,
+        fail: Any = nothing,
     ) -> None:
         self.log, self.storage, self.generation = log or MemoryLog(), MemoryStorage(), generation
-        self.sink = TopicSink(self.spec, self.log, "settled", partitions, key, self.storage)
+        self.sink = TopicSink(self.spec, self.log, "settled", partitions, key, self.storage, fail)
         self.last = self.sink.open("life", generation)
 
     def epoch_of(self, epoch: int, *rows: Sequence[Any], frontier: int = NEVER) -> None:
@@ -140,21 +145,21 @@ def test_an_older_driver_is_refused_by_the_log_from_the_moment_a_newer_one_opens
 
 @pytest.mark.parametrize("written", [0, 1])
 def test_a_frame_of_an_older_driver_that_comes_between_the_look_and_the_fence_of_a_newer_one_is_there_once(
-    written: int, monkeypatch: pytest.MonkeyPatch
+    written: int,
 ) -> None:
     old = Writer(partitions=2)
     rows = [(i, 9, 10 * i, NEVER, b"%d" % i) for i in range(8)]
     for epoch in range(written):
         old.epoch_of(epoch, *rows[:3])
-    fence, late = TopicSink._fence, [True]
+    looked = list[str]()
 
-    def fence_late(sink: TopicSink, generation: int) -> bool:
-        if late and late.pop():
+    def between(point: str) -> None:
+        if point == LOOKED and not looked:
+            looked.append(point)
             old.epoch_of(written, *rows[3:])
-        return fence(sink, generation)
 
-    monkeypatch.setattr(TopicSink, "_fence", fence_late)
-    new = Writer(old.log, partitions=2, generation=2)
+    new = Writer(old.log, partitions=2, generation=2, fail=between)
+    assert looked
     assert new.last == written
     new.epoch_of(written, *rows[3:])
     ids = sorted(row["id"] for partition in range(2) for row in new.rows(partition))

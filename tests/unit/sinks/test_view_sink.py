@@ -230,7 +230,7 @@ def test_a_sink_that_was_not_opened_says_so(tmp_path: Path) -> None:
 
 def test_a_database_that_somebody_else_is_writing_is_a_sink_error(tmp_path: Path) -> None:
     writer = Writer(tmp_path)
-    writer.sink._used().execute("PRAGMA busy_timeout = 10")
+    writer.sink.used().execute("PRAGMA busy_timeout = 10")
     with contextlib.closing(sqlite3.connect(writer.path, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
         with pytest.raises(SinkError, match="locked"):
@@ -243,11 +243,11 @@ def test_a_full_disk_is_a_sink_error_that_leaves_no_part_and_passes(tmp_path: Pa
     writer = Writer(tmp_path)
     writer.epoch_of(("ann", 1, 10, b"a"))
     many = [(f"user {i}", i, i, b"%05d" % i) for i in range(5_000)]
-    writer.sink._used().execute("PRAGMA max_page_count = 12")
+    writer.sink.used().execute("PRAGMA max_page_count = 12")
     with pytest.raises(SinkError, match="full"):
         writer.epoch_of(*many)
     assert writer.current() == [("ann", 1, 0)]
-    writer.sink._used().execute("PRAGMA max_page_count = 100000")
+    writer.sink.used().execute("PRAGMA max_page_count = 100000")
     writer.epoch_of(*many)
     assert len(writer.current()) == 5_001
 

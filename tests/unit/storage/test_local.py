@@ -64,7 +64,7 @@ def test_a_root_that_is_a_file_is_one_clear_error(tmp_path: Path) -> None:
 def test_a_full_disk_is_told_apart(storage: LocalStorage) -> None:
     appender = storage.append("file")
     full = os.open("/dev/full", os.O_WRONLY)
-    os.dup2(full, appender._fd)
+    os.dup2(full, appender.fileno())
     os.close(full)
     with pytest.raises(DiskFull, match="no space left to write file"):
         appender.write(b"x")

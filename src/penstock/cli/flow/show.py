@@ -46,7 +46,7 @@ class TerminalShow:
     def _rewrite(self, text: str) -> None:
         with self._lock:
             self._wipe()
-            self._line = _fit(text)
+            self._line = fit(text)
             print(self._line, end="", file=sys.stderr, flush=True)
 
     def close(self, tally: Tally) -> None:
@@ -63,7 +63,7 @@ class TerminalShow:
             self._line = ""
 
 
-def _fit(text: str) -> str:
+def fit(text: str) -> str:
     """As many parts of the line as fit; what is left out is never the half of a number."""
     import shutil
 

@@ -90,7 +90,7 @@ class SqlSteps:
         session = self._guard.session if guarded else self.session
         rows = session.range(0, len(files), 1, len(files)).mapInArrow(reader, ddl(schema, system))
         if guarded:
-            write, rows = _sorting_writer(job, step, wanted), self._guard.tried(step, rows)
+            write, rows = sorting_writer(job, step, wanted), self._guard.tried(step, rows)
         else:
             write, rows = _writer(job.storage, job.epoch, wanted), apply(step, rows, system)
         written = rows.mapInArrow(write, "failed boolean, file string, rows bigint").collect()
@@ -161,7 +161,7 @@ def _writer(storage: Storage, epoch: int, wanted: pa.Schema) -> Any:
     return write
 
 
-def _sorting_writer(job: Job, step: Step, wanted: pa.Schema) -> Any:
+def sorting_writer(job: Job, step: Step, wanted: pa.Schema) -> Any:
     """Writes what came of rows, and apart from it the rows on which an expression failed, as they came."""
     storage, epoch, tried = job.storage, job.epoch, [f"{TRIED}{i}" for i in range(len(tried_expressions(step)))]
 
@@ -171,7 +171,7 @@ def _sorting_writer(job: Job, step: Step, wanted: pa.Schema) -> Any:
             return
         table = pa.Table.from_batches(held)
         failed = pa.repeat(False, table.num_rows) if step.on_error == "null" else _any_null(table, tried)
-        made = _made(step, table.filter(pc.invert(failed)), wanted)
+        made = selected(step, table.filter(pc.invert(failed)), wanted)
         yield _file(storage, epoch, made, failed=False)
         if pc.any(failed).as_py():
             yield _file(storage, epoch, table.filter(failed), failed=True)
@@ -187,7 +187,7 @@ def _any_null(rows: pa.Table, names: Sequence[str]) -> Column:
     return found
 
 
-def _made(step: Step, rows: pa.Table, wanted: pa.Schema) -> pa.Table:
+def selected(step: Step, rows: pa.Table, wanted: pa.Schema) -> pa.Table:
     """What the step makes of rows beside which its expressions stand, worked out."""
     values = {name: _value(rows.column(f"{TRIED}{i}")) for i, (name, _) in enumerate(tried_expressions(step))}
     if step.node.kept_by():

@@ -39,7 +39,7 @@ class MatchedKernel(JoinKernel):
     def step(self, state: State, rows: Sequence[pa.Table | None], frontiers: Sequence[int]) -> Stepped:
         changes, out = Changes(), [self._output.empty(self.gives_position)]
         left, right, pairs = rows
-        told = _Sides((left, right), [self._partners(pairs, port) for port in (0, 1)])
+        told = Sides((left, right), [self._partners(pairs, port) for port in (0, 1)])
         others = frontiers[1::-1]  # what the rows of either side wait for
         for port in self._alone:
             out += self._unmatched(state, changes, port, told, others[port])
@@ -64,7 +64,7 @@ class MatchedKernel(JoinKernel):
 
 
 @dataclass(frozen=True)
-class _Sides:
+class Sides:
     """The new rows of both sides that may come out alone, and the rows of both that were matched now, by side."""
 
     new: tuple[pa.Table | None, pa.Table | None]

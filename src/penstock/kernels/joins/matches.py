@@ -13,7 +13,7 @@ from penstock.kernels.joins.probe import Found, Side, Stretch, spread
 Longs = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
-_BLOCK = 1 << 17  # pairs made at once: they stay in the cache, and a column of text within what one Arrow array can hold
+BLOCK = 1 << 17  # pairs made at once: they stay in the cache, and a column of text within what one Arrow array can hold
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ class Matches:
         at = 0
         while at < len(self.rows):
             done = int(behind[at - 1]) if at else 0
-            end = max(int(np.searchsorted(behind, done + _BLOCK, "right")), at + 1)
+            end = max(int(np.searchsorted(behind, done + BLOCK, "right")), at + 1)
             yield np.repeat(self.rows[at:end], self.count[at:end]), spread(self.start[at:end], self.count[at:end])
             at = end
 

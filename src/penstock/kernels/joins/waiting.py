@@ -48,12 +48,12 @@ class Waiting:
 
     def __init__(self, port: int, reach: int, width: int) -> None:
         """port: whose rows wait. reach: the other side has nobody for time t any more when its frontier > t + reach."""
-        self._other, self._reach, self._width = 1 - port, reach, width
+        self._other, self.reach, self._width = 1 - port, reach, width
         self._waiting, self._matched = WAITING[port], MATCHED[port]
 
     def due(self, state: State, now: int) -> Due:
         """now: F of the other side."""
-        return Due(self._reach, state.before(self._other), now)
+        return Due(self.reach, state.before(self._other), now)
 
     def fall_due(self, state: State, due: Due, matched_now: pa.Table | None) -> list[pa.Table]:
         """The waiting rows that are due and have met nobody, in this epoch neither."""

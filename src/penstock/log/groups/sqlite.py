@@ -92,7 +92,7 @@ class SqliteGroups:
     @contextlib.contextmanager
     def _transaction(self, kind: str) -> Iterator[sqlite3.Connection]:
         with refused(self._path):
-            guard, connection = self._connection()
+            guard, connection = self.connection()
             with guard:
                 connection.execute(f"BEGIN {kind}")
                 try:
@@ -102,7 +102,8 @@ class SqliteGroups:
                     if connection.in_transaction:
                         connection.execute("ROLLBACK")
 
-    def _connection(self) -> tuple[threading.Lock, sqlite3.Connection]:
+    def connection(self) -> tuple[threading.Lock, sqlite3.Connection]:
+        """This process's own, opened when it is first asked for, and the lock under which it is used."""
         if self._open and self._open[0] != os.getpid():
             self._inherited.append(self._open)
             self._open, self._opening = None, threading.Lock()
