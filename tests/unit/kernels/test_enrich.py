@@ -56,7 +56,7 @@ def test_any_cut_gives_each_row_the_version_it_sees(definition: plan.Enrich, epo
 
 
 @given(definitions(), some_epochs([COLLIDING]))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 def test_keys_that_share_a_hash_stay_apart(definition: plan.Enrich, epochs: list[Epoch]) -> None:
     holds(kernel(definition), definition, epochs)
 

@@ -101,7 +101,7 @@ def test_any_cut_gives_each_row_what_lies_behind_it(block: int) -> None:
 
 
 def test_keys_that_share_a_hash_stay_apart() -> None:
-    for seed in range(1000, 1060):
+    for seed in range(1000, 1015):
         check(seed, keys=colliding_keys())
 
 

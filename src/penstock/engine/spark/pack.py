@@ -106,9 +106,10 @@ def _platform() -> str:
 
 def pack_code(path: Path, include: Sequence[Path] = (), on_progress: Progress = nothing_to_say) -> Manifest:
     """Writes penstock and the included modules as a zip that Python imports from."""
+    included = _included(include)  # what cannot be packed is said at once
     manifest = Manifest(CODE, VERSION, own_digest(), python_version(), "any", {}, [p.name for p in include])
     own = _own()
-    entries = [*own, *_compiled(own), *_included(include)]
+    entries = [*own, *_compiled(own), *included]
     write_zip(path, ordered([*entries, Entry(MANIFEST, manifest.encode())], MANIFEST), on_progress)
     return manifest
 
@@ -126,10 +127,11 @@ def write_environment(
     path: Path, installed: Mapping[str, Distribution], include: Sequence[Path] = (), on_progress: Progress = nothing_to_say
 ) -> Manifest:
     """An environment with Python, penstock and these libraries."""
+    included = _included(include)
     wanted = {name: found for name, found in installed.items() if name != "penstock"}
     versions = {name: found.version for name, found in sorted(wanted.items())}
     manifest = Manifest(ENVIRONMENT, VERSION, own_digest(), python_version(), _platform(), versions, [p.name for p in include])
-    inside = [*(e for found in wanted.values() for e in library_files(found)), *_own(), *_included(include)]
+    inside = [*(e for found in wanted.values() for e in library_files(found)), *_own(), *included]
     packages = [Entry(f"packages/{e.name}", e.source, e.executable) for e in inside]
     write_tar(path, ordered([*_interpreter(), *packages, Entry(MANIFEST, manifest.encode())], MANIFEST), on_progress)
     return manifest
