@@ -18,7 +18,7 @@ pytestmark = pytest.mark.faults
 
 
 def test_a_power_loss_at_any_step_of_a_cleaning_loses_nothing_that_must_stay() -> None:
-    assert disks(400, lambda seed: crashes(seed, share=0.2, appends=12)) >= 400
+    assert disks(250, lambda seed: crashes(seed, share=0.2, appends=12)) >= 250
 
 
 @pytest.mark.long
@@ -146,9 +146,8 @@ def kill_everywhere(root: Path, seed: int) -> int:
     return kills
 
 
-@pytest.mark.parametrize("seed", [SEED, SEED + 1])
-def test_a_cleaner_killed_before_any_of_its_steps_loses_nothing(tmp_path: Path, seed: int) -> None:
-    assert kill_everywhere(tmp_path / "log", seed) >= 10
+def test_a_cleaner_killed_before_any_of_its_steps_loses_nothing(tmp_path: Path) -> None:
+    assert kill_everywhere(tmp_path / "log", SEED) >= 10
 
 
 @pytest.mark.long
