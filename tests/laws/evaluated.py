@@ -10,13 +10,8 @@ from penstock.core.columns import TRIED
 from penstock.core.schema import Schema
 from penstock.engine.execute.failing import cause_of
 from penstock.engine.execute.job import Job
-<<<<<<< HEAD
-from penstock.engine.execute.sql import Files, SqlSteps, _sorting_writer
-from penstock.engine.execute.sql_guard import tried_expressions
-=======
 from penstock.engine.execute.sql import Files, SqlSteps, sorting_writer
-from penstock.engine.execute.sql_guard import TRIED, tried_expressions
->>>>>>> 39bac6e (Let sinks say where they look before they fence, and give tests the descriptor and the connection they need)
+from penstock.engine.execute.sql_guard import tried_expressions
 from penstock.engine.state.runs import read_arrow
 from penstock.plan import Step
 

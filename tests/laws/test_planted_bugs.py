@@ -10,8 +10,8 @@ import pyarrow.compute as pc
 import pytest
 
 from colliding import colliding
-from penstock.core.change import WATERMARK
-from penstock.core.time import FOREVER, NEVER
+from penstock.core.columns import WATERMARK
+from penstock.core.time import FOREVER, NEVER, micros
 from penstock.engine.run import decide
 from penstock.engine.run.answering import marks_on_tables
 from penstock.kernels import judging

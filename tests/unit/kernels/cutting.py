@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 from colliding import colliding
-from penstock.core.change import POSITION, TIME, WATERMARK
+from penstock.core.columns import POSITION, TIME, WATERMARK
 from penstock.core.position import Position
 from penstock.core.time import FOREVER, NEVER, micros
 from penstock.kernels.memory import MemoryRunner

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from penstock import plan
-from penstock.core.change import HASH, POSITION, TIME, WATERMARK
+from penstock.core.columns import HASH, POSITION, TIME, WATERMARK
 from penstock.core.position import window_positions
 from penstock.core.time import FOREVER, NEVER, moment
 from penstock.kernels.columns import column

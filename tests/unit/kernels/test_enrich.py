@@ -15,7 +15,8 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from penstock import plan
-from penstock.core.change import APPENDED, HASH, OP, POSITION, TIME, WATERMARK, Op
+from penstock.core.change import Op
+from penstock.core.columns import APPEND_TIME, HASH, OP, POSITION, TIME, WATERMARK
 from penstock.core.time import FOREVER, NEVER, moment
 from penstock.kernels.asof.answered_rows import ANSWERED
 from penstock.kernels.asof.enrich import EnrichKernel

@@ -10,7 +10,8 @@ import pytest
 
 from colliding import colliding
 from penstock import plan
-from penstock.core.change import OP, POSITION, TIME, WATERMARK, Op
+from penstock.core.change import Op
+from penstock.core.columns import OP, POSITION, TIME, WATERMARK
 from penstock.core.time import FOREVER, NEVER
 from penstock.kernels.memory import MemoryRunner
 from penstock.kernels.registry import kernel_of

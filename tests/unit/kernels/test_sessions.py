@@ -10,7 +10,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from penstock.core.change import OP, POSITION, TIME, WATERMARK, Op
+from penstock.core.change import Op
+from penstock.core.columns import OP, POSITION, TIME, WATERMARK
 from penstock.core.position import Position, window_positions
 from penstock.core.time import FOREVER, NEVER, micros
 from penstock.kernels.memory import MemoryRunner

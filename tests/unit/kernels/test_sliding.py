@@ -14,7 +14,7 @@ import pytest
 
 from colliding import colliding
 from penstock import plan
-from penstock.core.change import HASH, POSITION, TIME, WATERMARK
+from penstock.core.columns import HASH, POSITION, TIME, WATERMARK
 from penstock.core.time import FOREVER, NEVER, moment
 from penstock.kernels.aggregates import members, ranges
 from penstock.kernels.memory import MemoryRunner

@@ -61,7 +61,9 @@ class GroupConsumer:
         log = log or open_log()
         self._settings = settings or GroupSettings()
         self._mode, self._start, self._groups = commit, start, log.groups()
-        self.session = MemberSession(log, self._groups, _member(group, topic, self._settings), self._begin)  # this member, as the group knows it
+        self.session = MemberSession(
+            log, self._groups, _member(group, topic, self._settings), self._begin
+        )  # this member, as the group knows it
         self._handover = duration(self._settings.handover, "handover").total_seconds()
         self._handed: dict[int, int] = {}  # behind what was handed out and is not yet committed
         self._taken: dict[int, int] = {}  # the same, of what the loop came back from
