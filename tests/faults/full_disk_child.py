@@ -7,7 +7,7 @@ from typing import Any
 
 from faults.engine_shop import EPOCH_ROWS, SparkFree, check, drain, fill, make_input, shop
 from penstock.engine.run import loop
-from penstock.engine.run.waiting import Announced
+from penstock.engine.run.waiting import WaitMessages
 
 
 def main(home: Path) -> None:
@@ -31,7 +31,7 @@ def main(home: Path) -> None:
         if reached == ends and said:
             stop.set()
 
-    loop.run(driver, stop, seen, most=EPOCH_ROWS, told=Announced(told, told))
+    loop.run(driver, stop, seen, most=EPOCH_ROWS, messages=WaitMessages(told, told))
     driver.deliverer.again()
     driver.stop()
     drain(home)

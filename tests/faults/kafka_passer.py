@@ -11,7 +11,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from faults.engine_shop import SparkFree
 from penstock import Flow
 from penstock.engine.run import loop
-from penstock.engine.run.waiting import Announced
+from penstock.engine.run.waiting import WaitMessages
 from penstock.errors import PenstockError
 
 PARTITIONS = 4
@@ -37,7 +37,7 @@ def epochs(home: Path, stop: threading.Event, finish: bool) -> None:
                 driver,
                 stop,
                 lambda report: None,
-                told=Announced(lambda text: print(text.splitlines()[0], flush=True), lambda text: None),
+                messages=WaitMessages(lambda text: print(text.splitlines()[0], flush=True), lambda text: None),
             )
     finally:
         driver.release()

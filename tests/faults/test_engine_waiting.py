@@ -19,7 +19,7 @@ from penstock.engine.run.context import FlowContext
 from penstock.engine.run.decision import Decisions
 from penstock.engine.run.driver import Driver
 from penstock.engine.run.outputs import targets
-from penstock.engine.run.waiting import Announced
+from penstock.engine.run.waiting import WaitMessages
 from penstock.errors import DiskFull, SinkUnavailable
 from penstock.log.file.log import FileLog
 from penstock.storage.faulty import Failure, FaultyStorage, Operation
@@ -80,7 +80,7 @@ class Live:
             if reached == ends:
                 self.stop.set()
 
-        loop.run(self.driver, self.stop, seen, most=EPOCH_ROWS, told=Announced(self._told, self._told))
+        loop.run(self.driver, self.stop, seen, most=EPOCH_ROWS, messages=WaitMessages(self._told, self._told))
         while True:  # what sinks are owed: nobody waits for them any more
             try:
                 self.driver.deliverer.again()

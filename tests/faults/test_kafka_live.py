@@ -15,7 +15,7 @@ import pytest
 from faults.engine_shop import SparkFree, view
 from penstock import Flow
 from penstock.engine.run import loop
-from penstock.engine.run.waiting import Announced
+from penstock.engine.run.waiting import WaitMessages
 from penstock.errors import Unreachable
 from penstock.log.open import open_log
 from penstock.log.port import TopicSpec
@@ -85,7 +85,7 @@ class Running:
 
     def _run(self) -> None:
         try:
-            loop.run(self.driver, self.stop, self._seen, every=0.02, told=Announced(self.said.append, self.said.append))
+            loop.run(self.driver, self.stop, self._seen, every=0.02, messages=WaitMessages(self.said.append, self.said.append))
         except BaseException as error:
             self.failed.append(error)
 

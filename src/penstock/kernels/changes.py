@@ -85,7 +85,7 @@ def net_changes(sent: pa.Table | None, wanted: pa.Table, key: Sequence[str], val
     if sent is None or not sent.num_rows:
         return _with_op(wanted, np.full(wanted.num_rows, Op.INSERT, np.int8)), _remembered(wanted, None)
     d = differences(sent.select(wanted.column_names), wanted, key, values)
-    return d.told(), _remembered(pa.concat_tables([d.inserted, d.after]), d.deleted)
+    return d.changelog(), _remembered(pa.concat_tables([d.inserted, d.after]), d.deleted)
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ class Differences:
     after: pa.Table
     inserted: pa.Table
 
-    def told(self) -> pa.Table:
+    def changelog(self) -> pa.Table:
         """As changes with OP, deletes first."""
         parts = (
             (self.deleted, Op.DELETE),

@@ -61,16 +61,16 @@ class Corrected(NamedTuple):
     state: pa.Table  # of the devices of these rows
 
 
-def correct(rule: Rule, told: Readings, state: pa.Table | None) -> Corrected:
+def correct(rule: Rule, readings: Readings, state: pa.Table | None) -> Corrected:
     """The rows' times set right. state: what is known of their devices, as `recall` gives it.
 
     A row without sent or received, or with such that no clock can explain, is moved as its device's rows before it were; it
     teaches nothing. Where nothing is known of the device its time stays as it is."""
-    devices = _plain(told.devices)
-    teaches = _teaches(rule, told)
+    devices = _plain(readings.devices)
+    teaches = _teaches(rule, readings)
     step = max(1, rule.span // STEPS)
-    own = np.where(teaches, told.received - told.sent, FOREVER)
-    steps = np.where(teaches, told.received // step, NEVER)
+    own = np.where(teaches, readings.received - readings.sent, FOREVER)
+    steps = np.where(teaches, readings.received // step, NEVER)
     if state is not None:
         devices = pa.concat_tables([state.select(devices.column_names), devices])
         own = np.concatenate([numbers(state, DELAY), own])
@@ -80,11 +80,11 @@ def correct(rule: Rule, told: Readings, state: pa.Table | None) -> Corrected:
     shown = _Shown.of(codes[order], steps[order], own[order], max(1, rule.span // step))
     smallest = np.empty_like(own)
     smallest[order] = shown.smallest
-    mine = len(own) - len(told.happened)
+    mine = len(own) - len(readings.happened)
     offset = smallest[mine:]
-    times = told.happened + np.where(offset < FOREVER, offset, 0)
+    times = readings.happened + np.where(offset < FOREVER, offset, 0)
     uncertainty = np.where(teaches, own[mine:] - offset, 0)
-    return Corrected(times, uncertainty, teaches, _plausible(rule, told, times), _remembered(devices, order, shown))
+    return Corrected(times, uncertainty, teaches, _plausible(rule, readings, times), _remembered(devices, order, shown))
 
 
 def recall(runs: Sequence[pa.Table], by: Sequence[str], devices: pa.Table) -> pa.Table | None:
@@ -137,18 +137,18 @@ class _Shown(NamedTuple):
         return starts[chosen], own[chosen]
 
 
-def _teaches(rule: Rule, told: Readings) -> Mask:
+def _teaches(rule: Rule, readings: Readings) -> Mask:
     """Which rows tell how far a clock is off: those whose own three times agree with when they were stored."""
-    known = told.alive & told.known
-    for times in (told.happened, told.sent, told.received):
+    known = readings.alive & readings.known
+    for times in (readings.happened, readings.sent, readings.received):
         known = known & (times >= FIRST) & (times <= LAST)
-    apart = np.where(known, told.received, 0) - np.where(known, told.sent, 0)
-    return known & _plausible(rule, told, np.where(known, told.happened, 0) + apart)
+    apart = np.where(known, readings.received, 0) - np.where(known, readings.sent, 0)
+    return known & _plausible(rule, readings, np.where(known, readings.happened, 0) + apart)
 
 
-def _plausible(rule: Rule, told: Readings, times: Times) -> Mask:
-    there = (told.happened >= FIRST) & (told.happened <= LAST) & (times >= FIRST) & (times <= LAST)
-    return np.asarray(there & (times <= told.appended + rule.future) & (times >= told.appended - rule.past))
+def _plausible(rule: Rule, readings: Readings, times: Times) -> Mask:
+    there = (readings.happened >= FIRST) & (readings.happened <= LAST) & (times >= FIRST) & (times <= LAST)
+    return np.asarray(there & (times <= readings.appended + rule.future) & (times >= readings.appended - rule.past))
 
 
 def _remembered(devices: pa.Table, order: Times, shown: _Shown) -> pa.Table:

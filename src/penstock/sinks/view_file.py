@@ -162,13 +162,13 @@ def read_meta(connection: sqlite3.Connection) -> Meta:
     if check is not None and check != str(line_check([line for line in lines if line[0] not in ("checksum", "epoch")])):
         raise sqlite3.DatabaseError("the checksum of its description does not match")
     try:
-        return _told(tuple((name, value) for name, value in values.items() if name not in _SEALS))
+        return _meta_of(tuple((name, value) for name, value in values.items() if name not in _SEALS))
     except (KeyError, TypeError, ValueError, BadSchema) as error:
         raise sqlite3.DatabaseError(f"its description cannot be read: {error}") from error
 
 
 @functools.lru_cache(256)  # readers ask for it with every row they look up, and it hardly ever changes
-def _told(lines: tuple[tuple[str, str], ...]) -> Meta:
+def _meta_of(lines: tuple[tuple[str, str], ...]) -> Meta:
     facts = {name: json.loads(value) for name, value in lines}
     return Meta(**facts | {"schema": Schema.of(facts["schema"]), "key": tuple(facts["key"])})
 

@@ -151,7 +151,7 @@ def test_a_run_goes_on_when_somebody_does_not_answer_and_says_so(monkeypatch: py
     service, stop, told = Service(fails=2), threading.Event(), list[str]()
     with shop(service, retries=0).test() as t:
         t.send("orders", *orders(1, 3))
-        loop.run(t.driver, stop, lambda report: stop.set(), told=waiting.Announced(told.append, told.append))
+        loop.run(t.driver, stop, lambda report: stop.set(), messages=waiting.WaitMessages(told.append, told.append))
         assert [line.splitlines()[0].partition(": ")[2] for line in told[:2]] == [
             "Service did not answer: 1 call failed in a row",
             "Service did not answer: 2 calls failed in a row",

@@ -7,7 +7,7 @@ import pytest
 
 from penstock import Flow
 from penstock.engine.run import loop, waiting
-from penstock.engine.run.waiting import MOST, Announced, Waiting
+from penstock.engine.run.waiting import MOST, Waiting, WaitMessages
 from penstock.errors import DiskFull, Unreachable
 
 
@@ -37,7 +37,7 @@ def test_each_wait_is_about_twice_the_one_before_and_none_is_longer_than_the_lon
 
 def test_the_beginning_another_cause_and_the_end_of_a_wait_are_said_and_each_try_is_on_the_line() -> None:
     said, line = list[str](), list[str]()
-    waits = Waiting("shop", Noted(), Announced(said.append, line.append), limit=None)
+    waits = Waiting("shop", Noted(), WaitMessages(said.append, line.append), limit=None)
     for error in (DiskFull("no space left"), DiskFull("no space left"), Unreachable("nobody there")):
         waits.over(error)
     waits.ended()

@@ -120,7 +120,7 @@ def test_partitions_and_places_that_are_not_there_are_refused() -> None:
     topic = topic_with([[1]])
     with pytest.raises(BadInput, match="no partition 1"):
         list(read(topic, partitions=[1]))
-    with pytest.raises(BadInput, match="no place"):
+    with pytest.raises(BadInput, match="not a position"):
         list(read(topic, start=-1))
 
 

@@ -129,10 +129,10 @@ def _in_words() -> Iterator[None]:
     try:
         yield
     except (Py4JError, PySparkException) as error:
-        raise told(str(error)) from error
+        raise as_error(str(error)) from error
 
 
-def told(text: str) -> PenstockError:
+def as_error(text: str) -> PenstockError:
     """The error that a long trace is about."""
     import penstock.errors
 

@@ -231,7 +231,7 @@ class Task:
         with self._named(step):
             stepped = kernel.step(state, rows, now)
             self._keep(kernel, step, bucket, refs, stepped.changes)
-        self._tell_results(step, stepped)
+        self._count_results(step, stepped)
         self.result.fates[step].update(stepped.fates)
         if stepped.answered > NEVER:
             self.result.answered[step] = max(stepped.answered, self.result.answered.get(step, NEVER))
@@ -249,17 +249,17 @@ class Task:
             place = f'flow {self.program.plan.flow}, step "{step}" ({where.origin})'
             raise FailedRow(f'step "{step}" fails: {error.what}', place, *error.detail, hint=error.hint) from error
 
-    def _tell_results(self, step: str, stepped: Stepped) -> None:
+    def _count_results(self, step: str, stepped: Stepped) -> None:
         """Results that the user's own aggregates give, and those that they fail to give, are counted apart from the rows."""
         if step not in self.program.results:
             return
         given = int(pc.sum(put_in(stepped.rows)).as_py() or 0)
         failed = 0 if stepped.failed is None else stepped.failed.num_rows
-        told = replace(self.program.plan.step(step), name=result_step(step))
-        self.result.fates[told.name].update(+Counter({"in": given + failed, "passed": given}))
+        results = replace(self.program.plan.step(step), name=result_step(step))
+        self.result.fates[results.name].update(+Counter({"in": given + failed, "passed": given}))
         if stepped.failed is not None:
             causes = enumerate(values_in(stepped.failed.column(FAILED), dict))
-            self.fail(told, stepped.failed, [Failure(i, cause["expression"], cause["cause"]) for i, cause in causes])
+            self.fail(results, stepped.failed, [Failure(i, cause["expression"], cause["cause"]) for i, cause in causes])
 
     def finish(self) -> Result:
         """Writes everything that leaves this task, synced, under names of its own; where that fails nothing of it stays."""

@@ -45,8 +45,8 @@ def plan(home: Path, log: Log, flow: str) -> Reopening:
             hint="such a mark stays in the log; a flow that reads other topics can go on",
         )
     promised = tuple(thing for thing in belongings(home, log, flow) if thing.kind == "topic")
-    told = tuple(sorted(topics.get(name, name) for name in ended))
-    return Reopening(flow, int(noted["time"]), noted.get("step"), told, promised)
+    topics_ended = tuple(sorted(topics.get(name, name) for name in ended))
+    return Reopening(flow, int(noted["time"]), noted.get("step"), topics_ended, promised)
 
 
 def _horizon(decisions: Decisions, last: Decision) -> Mapping[str, Any]:

@@ -116,18 +116,18 @@ class LookupClient:
     def answers(self, keys: Sequence[Key]) -> tuple[list[Answer], Fates]:
         """An answer for each of these keys, which are all different; and how many were asked."""
         with self.lock:
-            now, told = self.now(), Counter({"keys": len(keys)})
+            now, counts = self.now(), Counter({"keys": len(keys)})
             found = {key: kept[1] for key in keys if (kept := self.kept.get(key)) and kept[0] > now}
             for key in found:
                 self.kept.move_to_end(key)
-            told["from cache"] = len(found)
+            counts["from cache"] = len(found)
             missing = [key for key in keys if key not in found]
             for start in range(0, len(missing), self.how.batch):
                 batch = missing[start : start + self.how.batch]
-                fresh = dict(zip(batch, self._asked(batch, told), strict=True))
+                fresh = dict(zip(batch, self._asked(batch, counts), strict=True))
                 self._keep(fresh)
                 found |= fresh
-            return [found[key] for key in keys], +told
+            return [found[key] for key in keys], +counts
 
     def _keep(self, fresh: dict[Key, Answer]) -> None:
         if not self.how.cache:
@@ -139,28 +139,28 @@ class LookupClient:
         while len(self.kept) > self.how.cache_keys:
             self.kept.popitem(last=False)
 
-    def _asked(self, keys: Sequence[Key], told: Fates) -> list[Answer]:
+    def _asked(self, keys: Sequence[Key], counts: Fates) -> list[Answer]:
         """What is answered, at once or after a while."""
         asked = [dict(zip(self.lookup.on, key, strict=True)) for key in keys]
-        given, attempt = self._tried(asked, told), 0
+        given, attempt = self._tried(asked, counts), 0
         while given is _FAILED:
             if attempt == self.how.retries:
                 self._give_up()
             if self.closed is None:
                 self.wait(self._pause(attempt))
-            given, attempt = self._tried(asked, told), attempt + 1
+            given, attempt = self._tried(asked, counts), attempt + 1
         self.failed, self.closed = 0, None
         return self._checked(given, asked)
 
-    def _tried(self, asked: list[dict[str, Any]], told: Fates) -> Any:
+    def _tried(self, asked: list[dict[str, Any]], counts: Fates) -> Any:
         self._leave_in_peace()
-        told["calls"] += 1
+        counts["calls"] += 1
         try:
             return self.asker.ask(asked, self.how.timeout)
         except BadFlow as error:  # of the database: asking again would not help
             raise BadFlow(error.what, self.where, *error.detail, hint=error.hint) from error
         except Exception as error:
-            told["failed calls"] += 1
+            counts["failed calls"] += 1
             self._note(error)
             return _FAILED
 

@@ -9,7 +9,7 @@ from penstock.core.time import FOREVER
 from penstock.engine.run.driver import Driver
 from penstock.engine.run.open import EpochRequest
 from penstock.engine.run.report import Report
-from penstock.engine.run.waiting import Announced, Waiting
+from penstock.engine.run.waiting import Waiting, WaitMessages
 from penstock.engine.source.spec import topic_of
 from penstock.errors import Passing
 
@@ -33,9 +33,9 @@ class Budget:
             self.rows = min(self.most, MOST_BUDGET, max(LEAST_BUDGET, (self.rows + wanted) // 2))
 
 
-def start(driver: Driver, stop: threading.Event, told: Announced | None = None) -> None:
+def start(driver: Driver, stop: threading.Event, messages: WaitMessages | None = None) -> None:
     """Takes the flow; what may pass by itself, such as a full disk, is waited for, up to a minute."""
-    waiting = Waiting(driver.plan.flow, stop, told)
+    waiting = Waiting(driver.plan.flow, stop, messages)
     while True:
         try:
             driver.start()
@@ -52,11 +52,11 @@ def run(
     on_report: OnReport,
     every: float = 0.0,
     most: int | None = None,
-    told: Announced | None = None,
+    messages: WaitMessages | None = None,
 ) -> None:
-    """Epoch after epoch until `stop` is set; the epoch under way is finished. told: who is told that a broker, a disk or somebody
-    outside is waited for, for as long as it takes; None: that ends the run."""
-    budget, waiting = Budget(most), Waiting(driver.plan.flow, stop, told, None if told else 0.0)
+    """Epoch after epoch until `stop` is set; the epoch under way is finished. messages: where it is said that a broker, a disk or
+    somebody outside is waited for, for as long as it takes; None: that ends the run."""
+    budget, waiting = Budget(most), Waiting(driver.plan.flow, stop, messages, None if messages else 0.0)
     while not stop.is_set():
         started = time.monotonic()
         try:
@@ -74,26 +74,26 @@ def run(
 
 
 def catch_up(
-    driver: Driver, stop: threading.Event, on_report: OnReport, most: int | None = None, told: Announced | None = None
+    driver: Driver, stop: threading.Event, on_report: OnReport, most: int | None = None, messages: WaitMessages | None = None
 ) -> None:
     """To the ends found at the start; flushes nothing, excuses empty partitions. What may pass by itself is waited for, up to a
     minute in a row."""
-    _until_quiet(driver, stop, on_report, False, most, told)
+    _until_quiet(driver, stop, on_report, False, most, messages)
 
 
 def drain(
-    driver: Driver, stop: threading.Event, on_report: OnReport, most: int | None = None, told: Announced | None = None
+    driver: Driver, stop: threading.Event, on_report: OnReport, most: int | None = None, messages: WaitMessages | None = None
 ) -> None:
     """To the ends, then every input is marked +∞: all that is open closes."""
-    catch_up(driver, stop, on_report, most, told)
+    catch_up(driver, stop, on_report, most, messages)
     if not stop.is_set():
-        _until_quiet(driver, stop, on_report, True, most, told)
+        _until_quiet(driver, stop, on_report, True, most, messages)
 
 
 def _until_quiet(
-    driver: Driver, stop: threading.Event, on_report: OnReport, end: bool, most: int | None, told: Announced | None
+    driver: Driver, stop: threading.Event, on_report: OnReport, end: bool, most: int | None, messages: WaitMessages | None
 ) -> None:
-    budget, waiting = Budget(most), Waiting(driver.plan.flow, stop, told)
+    budget, waiting = Budget(most), Waiting(driver.plan.flow, stop, messages)
     request: EpochRequest | None = None
     while not stop.is_set():
         try:

@@ -19,7 +19,7 @@ from penstock.engine.run.report import Report
 from penstock.engine.run.runtime import Runtime, log_of
 from penstock.engine.run.signals import ended_by_signals, stopped_by_signals
 from penstock.engine.run.tidying import tidied
-from penstock.engine.run.waiting import Announced
+from penstock.engine.run.waiting import WaitMessages
 from penstock.engine.spark.cluster import on_this_machine
 from penstock.errors import BadFlow, BadInput, NotFound
 from penstock.flow.graph import FlowGraph
@@ -78,7 +78,7 @@ def serve(graphs: Sequence[FlowGraph], options: RunOptions, show: Show | None = 
         started: list[Driver] = []
         try:
             for driver in drivers:
-                loop.start(driver, stop, Announced(show.say, show.wait))
+                loop.start(driver, stop, WaitMessages(show.say, show.wait))
                 started.append(driver)
                 if drained(driver.decisions, driver.last):
                     show.say(in_words(driver.plan.flow))
@@ -101,13 +101,13 @@ def run_started(drivers: Sequence[Driver], options: RunOptions, every: float, st
             tally.add(report)
             show.progress(tally, report)
 
-        told = Announced(show.say, show.wait)
+        messages = WaitMessages(show.say, show.wait)
         if options.mode == "run":
-            loop.run(tally.driver, stop, seen, every, options.max_rows, told)
+            loop.run(tally.driver, stop, seen, every, options.max_rows, messages)
         elif options.mode == "catch_up":
-            loop.catch_up(tally.driver, stop, seen, options.max_rows, told)
+            loop.catch_up(tally.driver, stop, seen, options.max_rows, messages)
         else:
-            loop.drain(tally.driver, stop, seen, options.max_rows, told)
+            loop.drain(tally.driver, stop, seen, options.max_rows, messages)
         _deliver_rest(tally.driver, stop, show)
         show.close(tally)
 

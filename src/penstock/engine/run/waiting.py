@@ -14,8 +14,8 @@ LIMIT = 60.0  # seconds for which a run to the end of what is there waits in a r
 
 
 @dataclass
-class Announced:
-    """Who is told of a wait: `say` once of its beginning, of another cause, and of its end; `line` at every try."""
+class WaitMessages:
+    """Where a run says what it waits for: `say` once of its beginning, of another cause, and of its end; `line` at every try."""
 
     say: Callable[[str], None]
     line: Callable[[str], None]
@@ -27,7 +27,7 @@ class Waiting:
 
     flow: str
     stop: threading.Event
-    told: Announced | None = None
+    messages: WaitMessages | None = None
     limit: float | None = field(default_factory=lambda: LIMIT)
     first: float = field(default_factory=lambda: FIRST)
     clock: Clock = field(default_factory=SystemClock)
@@ -41,10 +41,10 @@ class Waiting:
         passed = time.monotonic() - since
         if self.limit is not None and passed >= self.limit:
             raise error
-        if self.told and error.what != self._cause:
-            self.told.say(f"{self.flow} waits since {text} UTC, and tries again: {error}")
-        elif self.told:
-            self.told.line(f"{self.flow} · waiting since {text} UTC ({passed:.0f} s, {self.tries} tries) · {error.what}")
+        if self.messages and error.what != self._cause:
+            self.messages.say(f"{self.flow} waits since {text} UTC, and tries again: {error}")
+        elif self.messages:
+            self.messages.line(f"{self.flow} · waiting since {text} UTC ({passed:.0f} s, {self.tries} tries) · {error.what}")
         self._cause = error.what
         longest = min(MOST, self.first * 2 ** min(self.tries, 16))
         self.tries += 1
@@ -52,6 +52,6 @@ class Waiting:
 
     def ended(self) -> None:
         """What was waited for is there."""
-        if self._since and self.told:
-            self.told.say(f"{self.flow} goes on after {time.monotonic() - self._since[0]:.0f} s")
+        if self._since and self.messages:
+            self.messages.say(f"{self.flow} goes on after {time.monotonic() - self._since[0]:.0f} s")
         self._since, self._cause, self.tries = None, "", 0

@@ -40,8 +40,8 @@ class DeviceClocks:
         received, known = times_of(table, fix.received) if fix.received else (appended, np.ones(len(appended), np.bool_))
         devices = table.select(list(rule.by))
         learned = [] if self._learned is None else [self._learned]
-        told = Readings(devices, happened, sent, received, timed & known, alive, appended)
-        made = correct(rule, told, recall([*self._runs, *learned], rule.by, devices))
+        readings = Readings(devices, happened, sent, received, timed & known, alive, appended)
+        made = correct(rule, readings, recall([*self._runs, *learned], rule.by, devices))
         self._learned = merged([*learned, made.state], rule.by)
         seconds = array_of(made.uncertainty / 1e6, absent=~made.sure)
         columns = {fix.corrected: array_of(made.times).cast(TIMESTAMP), fix.uncertainty: seconds}

@@ -36,7 +36,7 @@ class DecodedChanges:
     places: pa.Array | None = None  # in the database they come from; null where they do not say
 
 
-def told(spec: SourceSpec, table: pa.Table, before: pa.Table | None) -> DecodedChanges:
+def decode_changes(spec: SourceSpec, table: pa.Table, before: pa.Table | None) -> DecodedChanges:
     """What stored records say; before: the record that stands before them, if there is one."""
     if spec.raw:
         return _raw(spec, table, before)
@@ -185,6 +185,6 @@ def _missing(side: pa.Array | None, n: int) -> npt.NDArray[np.bool_]:
 
 
 def _field(side: pa.Array | None, f: pa.Field, n: int) -> pa.Array:
-    told = side is not None and side.type.get_field_index(f.name) >= 0
-    field: pa.Array = pc.struct_field(side, f.name) if told else pa.nulls(n, f.type)
+    has_field = side is not None and side.type.get_field_index(f.name) >= 0
+    field: pa.Array = pc.struct_field(side, f.name) if has_field else pa.nulls(n, f.type)
     return field

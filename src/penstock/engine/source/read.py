@@ -89,11 +89,11 @@ def read(topic: Topic, spec: SourceSpec, span: Range, clocks: DeviceClocks | Non
             piece = replace(_read_piece(spec, span, chunks, carry, clocks, before), mark=mark)
             carry, before, chunks, held = piece.time, _last_record(chunk), [], 0
             yield piece
-    told = account.close()
+    counts = account.close()
     if chunks:
-        yield replace(_read_piece(spec, span, chunks, carry, clocks, before), mark=mark, account=told)
+        yield replace(_read_piece(spec, span, chunks, carry, clocks, before), mark=mark, account=counts)
     else:
-        yield Read(None, Counter(), [], carry, mark, told)
+        yield Read(None, Counter(), [], carry, mark, counts)
 
 
 def _physical(spec: SourceSpec) -> list[str]:
@@ -185,10 +185,10 @@ def _promoted(batches: Sequence[pa.RecordBatch]) -> pa.Table:
 
 def _without_unreadable(rows: _Rows, table: pa.Table) -> _Rows:
     """Records that their topic's codec could not read are dead, with its reason."""
-    told = {i: reason for i, reason in enumerate(table.column(BAD).to_pylist()) if reason is not None}
+    reasons = {i: reason for i, reason in enumerate(table.column(BAD).to_pylist()) if reason is not None}
     alive = rows.alive.copy()
-    alive[list(told)] = False
-    return replace(rows, alive=alive, reasons=rows.reasons | told)
+    alive[list(reasons)] = False
+    return replace(rows, alive=alive, reasons=rows.reasons | reasons)
 
 
 def _versions(spec: SourceSpec, table: pa.Table, offsets: Times, appended: Times, before: pa.Table | None) -> _Rows:

@@ -69,13 +69,13 @@ def ask(context: Any, home: Path, log: Log, say: Say) -> None:
     """Waits for executors and asks each what it can import, and whether it reaches home and log. EngineError if one cannot work."""
     _wait(context, say)
     tasks = _executors(context)
-    meeting = home / f".reach-{uuid.uuid4().hex}"
-    meeting.mkdir(parents=True, mode=0o700)
+    rendezvous = home / f".reach-{uuid.uuid4().hex}"
+    rendezvous.mkdir(parents=True, mode=0o700)
     try:
-        told = _told(context, tasks, LIBRARIES, meeting)
+        answers = _ask_executors(context, tasks, LIBRARIES, rendezvous)
     finally:
-        shutil.rmtree(meeting, ignore_errors=True)
-    found = {answer.where: answer for answer in told}
+        shutil.rmtree(rendezvous, ignore_errors=True)
+    found = {answer.where: answer for answer in answers}
     here = versions_here(LIBRARIES)
     other = differences(found.values(), {"penstock": here["penstock"]})
     wrong = problems(found.values(), home) or other or _without_log(context, tasks, log)
@@ -92,7 +92,7 @@ def _count(executors: int) -> str:
 
 def _wait(context: Any, say: Say) -> None:
     """Until there is an executor: a job would wait for one without end and without a word."""
-    started, told = time.monotonic(), False
+    started, announced = time.monotonic(), False
     while not _executors(context):
         if time.monotonic() - started > _FIRST:
             raise EngineError(
@@ -100,8 +100,8 @@ def _wait(context: Any, say: Say) -> None:
                 f"asked for: {_asked(context)}",
                 hint="see in the cluster's own pages whether it has so much free; ask for less with --conf, or end what runs there",
             )
-        if time.monotonic() - started > 5 and not told:
-            told = True
+        if time.monotonic() - started > 5 and not announced:
+            announced = True
             say(f"waiting for {context.master} to give an executor ({_asked(context)})")
         time.sleep(0.05)
 
@@ -115,10 +115,10 @@ def _asked(context: Any) -> str:
     return ", ".join(f"{name}={context.getConf().get(name)}" for name in names if context.getConf().get(name)) or "Spark's defaults"
 
 
-def _told(context: Any, tasks: int, modules: tuple[str, ...], meeting: Path) -> list[Found]:
+def _ask_executors(context: Any, tasks: int, modules: tuple[str, ...], rendezvous: Path) -> list[Found]:
     from py4j.protocol import Py4JError
 
-    task = look_task(modules, str(meeting), tasks, _TOGETHER)
+    task = look_task(modules, str(rendezvous), tasks, _TOGETHER)
     try:
         answers = context.parallelize(range(tasks), tasks).mapPartitions(task).collect()
     except Py4JError as error:
@@ -155,7 +155,7 @@ def failure_lines(trace: str) -> list[str]:
     return [f"{where[1]}: {what}" if where else what]
 
 
-def look_task(modules: tuple[str, ...], meeting: str, tasks: int, patience: float) -> Callable[[Any], Iterable[str]]:
+def look_task(modules: tuple[str, ...], rendezvous: str, tasks: int, patience: float) -> Callable[[Any], Iterable[str]]:
     """Runs on executors that may have nothing but Python, so it is sent whole and imports what it needs itself."""
 
     def look(rows: Any) -> Iterable[str]:
@@ -174,10 +174,10 @@ def look_task(modules: tuple[str, ...], meeting: str, tasks: int, patience: floa
             except Exception as error:
                 missing[name] = f"{type(error).__name__}: {error}"
         try:
-            with open(os.path.join(meeting, uuid.uuid4().hex), "x"):
+            with open(os.path.join(rendezvous, uuid.uuid4().hex), "x"):
                 pass
             deadline = time.monotonic() + patience
-            while len(os.listdir(meeting)) < tasks and time.monotonic() < deadline:
+            while len(os.listdir(rendezvous)) < tasks and time.monotonic() < deadline:
                 time.sleep(0.02)
         except OSError as error:
             home = error.strerror or str(error)

@@ -111,27 +111,27 @@ def _class_path(given: str) -> list[str]:
 
 def start(call: Sequence[str], directory: Path, log: IO[bytes] | None) -> "subprocess.Popen[bytes]":
     """Starts the JVM; `connected` waits for it. Its own process group keeps the terminal's Ctrl-C from it."""
-    told = {
+    variables = {
         "_PYSPARK_DRIVER_CONN_INFO_PATH": str(directory / "gateway"),
         "SPARK_CONNECT_MODE": "0",
         "SPARK_HOME": str(spark_home()),
     }
-    env = {**os.environ, **told}
+    env = {**os.environ, **variables}
     return subprocess.Popen(call, stdin=subprocess.PIPE, stdout=log, stderr=log, env=env, process_group=0)
 
 
 def connected(process: "subprocess.Popen[bytes]", directory: Path) -> Jvm:
     """Waits until the JVM has said where it listens; EngineError if it ends first or takes too long."""
-    told = directory / "gateway"
+    gateway_file = directory / "gateway"
     deadline = time.monotonic() + PATIENCE
-    while not told.exists():
+    while not gateway_file.exists():
         if process.poll() is not None:
             raise EngineError(f"the JVM {how_it_ended(process.returncode)} before it answered")
         if time.monotonic() > deadline:
             process.kill()
             raise EngineError(f"the JVM did not answer within {PATIENCE:.0f} seconds")
         time.sleep(0.005)
-    content = told.read_bytes()
-    told.unlink()
+    content = gateway_file.read_bytes()
+    gateway_file.unlink()
     port, length = struct.unpack(">ii", content[:8])
     return Jvm(process, port, content[8 : 8 + length].decode())

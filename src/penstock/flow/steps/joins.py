@@ -126,8 +126,8 @@ def _by_spark(
     if join.how == "inner":
         pairs = plan.Step(at.name, sides, plan.Pairs(*bound, join.late, join.right), both, at.origin)
         return pairs, _where(at, pairs, join.condition, on_error)
-    told = Schema(pa.schema([*both.arrow, *_PLACES]))
-    pairs = plan.Step(f"{at.name}.pairs", sides, plan.Pairs(*bound, "none", join.right), told, at.origin)
+    paired = Schema(pa.schema([*both.arrow, *_PLACES]))
+    pairs = plan.Step(f"{at.name}.pairs", sides, plan.Pairs(*bound, "none", join.right), paired, at.origin)
     where = _where(at, pairs, join.condition, on_error)
     matched = plan.Matched(*bound, join.how, join.late, join.right)
     return pairs, where, plan.Step(at.name, (*sides, where.name), matched, schema, at.origin)

@@ -56,11 +56,11 @@ class TableDefinition:
             tuple(self.schema.names),
             key,
             append=time is None,
-            versions=plan.Versions(key, self._told(), op),
+            versions=plan.Versions(key, self._form(), op),
         )
         return _table(at, source, self.schema, by_position=self.form == "debezium" and time is not None)
 
-    def _told(self) -> Form:
+    def _form(self) -> Form:
         """How records say it. Rows with such columns of their own cannot be taken for envelopes, whoever reads these columns."""
         own = any(name in self.schema for name in ("op", "before", "after"))
         return "rows" if own and self.form == "detect" else self.form

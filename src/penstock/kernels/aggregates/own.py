@@ -41,7 +41,7 @@ class Functions(AggregateFunction):
 
     def result(self, of: Taken, folded: Folded) -> pa.Array:
         bag = self.keeps(of)
-        return bag.told(folded.items(bag), folded.groups, of.type)
+        return bag.results(folded.items(bag), folded.groups, of.type)
 
 
 def own_of(aggregates: Sequence[Aggregate]) -> "tuple[Own, ...]":
@@ -86,7 +86,7 @@ class Own(Bag):
         pieces = zip(known.tolist(), starts.tolist(), counts.tolist(), strict=True)
         return self._items(known, [self._of_group(g, self._merged, values[a : a + n]) for g, a, n in pieces])
 
-    def told(self, items: pa.Table, groups: int, t: pa.DataType) -> pa.Array:
+    def results(self, items: pa.Table, groups: int, t: pa.DataType) -> pa.Array:
         starts = ends(numbers(items, GROUP), groups).to_numpy()
         values = column(items, STATE).to_pylist()
         states = [values[a] if a < b else self._call("init") for a, b in pairwise(starts.tolist())]

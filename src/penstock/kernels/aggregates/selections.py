@@ -27,7 +27,7 @@ class _Selection(AggregateFunction):
 
     def result(self, of: Taken, folded: Folded) -> pa.Array:
         bag = self.keeps(of)
-        return bag.told(folded.items(bag), folded.groups, of.type)
+        return bag.results(folded.items(bag), folded.groups, of.type)
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ class Placed(Bag):
         return pa.table(columns) if self._nulls else _without_nulls(columns)
 
     @abstractmethod
-    def told(self, items: pa.Table, groups: int, t: pa.DataType) -> pa.Array:
+    def results(self, items: pa.Table, groups: int, t: pa.DataType) -> pa.Array:
         """Of each group, from reduced items."""
 
 
@@ -112,7 +112,7 @@ class Collected(Placed):
     def reduced(self, items: pa.Table) -> pa.Table:
         return by_group(items)  # brought into order when they are read
 
-    def told(self, items: pa.Table, groups: int, t: pa.DataType) -> pa.Array:
+    def results(self, items: pa.Table, groups: int, t: pa.DataType) -> pa.Array:
         return _lists(ordered(items, [TIME, POSITION]), groups, t)
 
 
@@ -127,7 +127,7 @@ class End(Placed):
         near = ordered(_nearest(items, last=self._last), [TIME, POSITION], [TIME, POSITION] if self._last else [])
         return near.filter(pa.array(ranks(numbers(near, GROUP)) == 0))
 
-    def told(self, items: pa.Table, groups: int, t: pa.DataType) -> pa.Array:
+    def results(self, items: pa.Table, groups: int, t: pa.DataType) -> pa.Array:
         at = np.full(groups, -1)
         at[numbers(items, GROUP)] = np.arange(items.num_rows)
         return as_type(column(items, VALUE).take(pa.array(at, mask=at < 0)), t)
@@ -149,7 +149,7 @@ class Highest(Placed):
         best = ordered(self._candidates(items), [BY, TIME, POSITION], [BY])
         return best.filter(pa.array(ranks(numbers(best, GROUP)) < self._n))
 
-    def told(self, items: pa.Table, groups: int, t: pa.DataType) -> pa.Array:
+    def results(self, items: pa.Table, groups: int, t: pa.DataType) -> pa.Array:
         return _lists(ordered(items, [BY, TIME, POSITION], [BY]), groups, t)
 
     def _candidates(self, items: pa.Table) -> pa.Table:

@@ -94,14 +94,14 @@ class Variance(AggregateFunction):
         else:
             mean, apart = folded.limbs(sums[0])
             found = self.spread(mean, apart, counts)
-        return as_type(pa.array(self.told(found), mask=counts <= self.off), of.type)
+        return as_type(pa.array(self.from_variances(found), mask=counts <= self.off), of.type)
 
     def spread(self, mean: Numbers, apart: Numbers, counts: Numbers) -> Numbers:
         """Of so many values whose squared distances from the mean add up to `apart`."""
         known = np.isfinite(mean)  # of one value the distance from itself would be 0, of infinities and NaN there is none
         return np.asarray(np.where(known, apart, np.nan) / np.maximum(counts - self.off, 1))
 
-    def told(self, variances: Numbers) -> Numbers:
+    def from_variances(self, variances: Numbers) -> Numbers:
         return variances
 
 
@@ -110,7 +110,7 @@ class StandardDeviation(Variance):
 
     name = "stddev"
 
-    def told(self, variances: Numbers) -> Numbers:
+    def from_variances(self, variances: Numbers) -> Numbers:
         return np.asarray(np.sqrt(variances))
 
 

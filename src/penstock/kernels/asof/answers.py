@@ -24,7 +24,7 @@ class Answers:
     def empty(self, placed: bool) -> pa.Table:
         return travelling(self._schema, placed=placed).empty_table()
 
-    def told(self, rows: pa.Table, found: Longs, versions: pa.Table, placed: bool) -> pa.Table:
+    def joined(self, rows: pa.Table, found: Longs, versions: pa.Table, placed: bool) -> pa.Table:
         """found: for each row the number of its version, -1 where there is none."""
         at = array_of(found, absent=found < 0)
         columns: dict[str, Any] = {}

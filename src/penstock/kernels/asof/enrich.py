@@ -94,8 +94,8 @@ class EnrichKernel:
             answered = max(answered, int(numbers(part, self._clock).max()) + 1)
         if self._correct:
             self._remember(state, due, max(answered, state.answered) - self._allowed, changes)
-        told = Counter({fate: n for fate, n in fates.items() if n})
-        return Stepped(pa.concat_tables(out, promote_options="default"), changes, told, answered=answered)
+        counts = Counter({fate: n for fate, n in fates.items() if n})
+        return Stepped(pa.concat_tables(out, promote_options="default"), changes, counts, answered=answered)
 
     def merge(self, table: str, runs: Sequence[pa.Table]) -> pa.Table:
         return self._versions.merge(runs) if table == VERSIONS else sorted_by_hash(pa.concat_tables(runs))
@@ -111,8 +111,8 @@ class EnrichKernel:
             return None
         held = self._due(state, None, FOREVER, Changes())
         versions = self._seen(state, held, self._versions.schema.empty_table())
-        told = [self._told(part, self._answer(part, versions), versions) for part in held]
-        return pa.concat_tables([self._answers.empty(self.gives_position), *told], promote_options="default")
+        answers = [self._joined(part, self._answer(part, versions), versions) for part in held]
+        return pa.concat_tables([self._answers.empty(self.gives_position), *answers], promote_options="default")
 
     def _due(self, state: State, new: pa.Table | None, now: int, changes: Changes) -> list[pa.Table]:
         """The rows to be answered, as one table or none."""
@@ -167,7 +167,7 @@ class EnrichKernel:
         old = int(np.count_nonzero(self._too_old(rows)))
         lonely = int(np.count_nonzero(found < 0)) - old if self._inner else 0
         fates.update({"too old": old, "unmatched": lonely, "answered": rows.num_rows - old - lonely})
-        out = self._told(rows, found, versions)
+        out = self._joined(rows, found, versions)
         return out.append_column(OP, pa.array(np.full(out.num_rows, Op.INSERT, np.int8))) if self._correct else out
 
     def _changed(self, rows: pa.Table, versions: pa.Table, known: int, fates: Fates) -> pa.Table:
@@ -178,14 +178,14 @@ class EnrichKernel:
         if self._inner:
             more = int(np.count_nonzero(after >= 0)) - int(np.count_nonzero(before >= 0))
             fates.update({"answered": more, "unmatched": -more})
-        sent, wanted = (self._told(rows, found, versions) for found in (before, after))
-        return differences(sent, wanted, [POSITION], self._answers.of_the_table).told()
+        sent, wanted = (self._joined(rows, found, versions) for found in (before, after))
+        return differences(sent, wanted, [POSITION], self._answers.of_the_table).changelog()
 
-    def _told(self, rows: pa.Table, found: Longs, versions: pa.Table) -> pa.Table:
+    def _joined(self, rows: pa.Table, found: Longs, versions: pa.Table) -> pa.Table:
         if self._inner:
             matched = found >= 0
             rows, found = rows.filter(pa.array(matched)), found[matched]
-        return self._answers.told(rows, found, versions, self.needs_position[0])
+        return self._answers.joined(rows, found, versions, self.needs_position[0])
 
     def _remember(self, state: State, rows: Sequence[pa.Table], least: int, changes: Changes) -> None:
         """Rows are kept as long as a version that comes late may change their answers."""

@@ -73,8 +73,8 @@ class Versions:
         early = numbers(rows, SEEN) <= horizon
         if early.any() and rows.num_rows > 1:
             rows = rows.filter(pa.array(~self._beaten(rows, early)))
-        told = pa.array(np.full(rows.num_rows, horizon))
-        return sorted_by_hash(rows.set_column(self.schema.names.index(HORIZON), HORIZON, told))
+        horizons = pa.array(np.full(rows.num_rows, horizon))
+        return sorted_by_hash(rows.set_column(self.schema.names.index(HORIZON), HORIZON, horizons))
 
     def look_up(self, versions: pa.Table, rows: pa.Table, on: Sequence[str], times: Longs) -> Longs:
         """For each row, with HASH and null in none of `on`, the number of the version it sees at its time; -1: there is none."""

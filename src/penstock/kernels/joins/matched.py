@@ -39,12 +39,12 @@ class MatchedKernel(JoinKernel):
     def step(self, state: State, rows: Sequence[pa.Table | None], frontiers: Sequence[int]) -> Stepped:
         changes, out = Changes(), [self._output.empty(self.gives_position)]
         left, right, pairs = rows
-        told = Sides((left, right), [self._partners(pairs, port) for port in (0, 1)])
+        sides = Sides((left, right), [self._partners(pairs, port) for port in (0, 1)])
         others = frontiers[1::-1]  # what the rows of either side wait for
         for port in self._alone:
-            out += self._unmatched(state, changes, port, told, others[port])
+            out += self._unmatched(state, changes, port, sides, others[port])
         if self._how == "semi":
-            out += self._matched(state, changes, told, others[0])
+            out += self._matched(state, changes, sides, others[0])
         more = () if self._how in ("semi", "anti") or pairs is None else self._again(pairs)
         return Stepped(pa.concat_tables(out), changes, more=more)
 

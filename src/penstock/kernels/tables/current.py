@@ -122,7 +122,7 @@ class Current:
         some = _alike(codes, codes[marks != Mark.CAME])
         groups = _Groups.of(some, codes[some])
         if not self._one_name_each(seen, groups):
-            groups = _Groups.of(some, self._told_apart(seen, some))
+            groups = _Groups.of(some, self._distinguishing_hashes(seen, some))
         hidden = np.zeros(len(codes), np.bool_)
         hidden[groups.hidden] = True
         return hidden, groups.last, groups.first
@@ -131,7 +131,7 @@ class Current:
         """Whether every row has the name of the last one with its code."""
         return not len(groups.hidden) or all(seen.equal(name, groups.hidden, groups.hiding) for name in self.names)
 
-    def _told_apart(self, seen: "_Seen", rows: Longs) -> Hashes:
+    def _distinguishing_hashes(self, seen: "_Seen", rows: Longs) -> Hashes:
         """A number for the name of each row: different names share a hash."""
         named = list(dict.fromkeys([self.code, *self.names]))
         names = frame_of(seen.taken(named, rows)).with_row_index(INDEX).group_by(named).agg(pl.col(INDEX))

@@ -1,4 +1,4 @@
-"""How groups of a table's rows are told: the row of each, and what changed of it."""
+"""The results of groups of a table's rows: the row of each, and what changed of it."""
 
 from collections.abc import Sequence
 
@@ -30,7 +30,7 @@ class GroupResults:
         every = (Aggregate(COUNT, "count", None, _LONG), Aggregate(LAST, "max", TIME, _LONG))
         self.aggregation = Aggregation([*every, *aggregates], timed)
         self._schema = travelling(output, (OP, pa.int8()))
-        self._told = list(dict.fromkeys([*self.by, *output.names]))
+        self._columns = list(dict.fromkeys([*self.by, *output.names]))
 
     def plain(self, rows: pa.Table) -> pa.Table:
         """Rows of one group have equal values in its columns: -0.0 is 0.0."""
@@ -40,15 +40,15 @@ class GroupResults:
         """The rows of groups (with HASH), from folded partial results."""
         made = {name: column(partials, name) for name in self.by} | self.aggregation.results(partials)
         types = {f.name: f.type for f in self._output}
-        columns = {name: as_type(made[name], types.get(name, made[name].type)) for name in self._told}
+        columns = {name: as_type(made[name], types.get(name, made[name].type)) for name in self._columns}
         return with_failed(pa.table(columns | {TIME: made[LAST], HASH: column(partials, HASH)}), made)
 
     def changes(self, sent: pa.Table, wanted: pa.Table) -> Differences:
-        return differences(sent.select(wanted.column_names), wanted, self.name, [*self._told, TIME])
+        return differences(sent.select(wanted.column_names), wanted, self.name, [*self._columns, TIME])
 
-    def told(self, changes: Differences) -> pa.Table:
+    def changelog(self, changes: Differences) -> pa.Table:
         """As the step gives them."""
-        rows = changes.told()
+        rows = changes.changelog()
         n = rows.num_rows
         rows = rows.append_column(WATERMARK, pa.array(np.full(n, NEVER)))
         positions = window_positions([column(rows, name) for name in self.by], np.zeros(n, np.int64))

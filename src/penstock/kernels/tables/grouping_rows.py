@@ -48,12 +48,12 @@ class RowsKernel:
         run = self._rows.run(rows[0])
         hashes = distinct([numbers(run, HASH)])
         there = self._rows.live([*state.runs(ROWS, 0), run], hashes, self._read)
-        wanted, failed = parted(self._told(run.slice(0, 0).select(self._read) if there is None else there))
+        wanted, failed = parted(self._results_of(run.slice(0, 0).select(self._read) if there is None else there))
         sent = self._groups.live(state.runs(SENT, 0), hashes, wanted.column_names)
         changes = self._results.changes(wanted.slice(0, 0) if sent is None else sent, wanted)
         added = {(ROWS, 0): run, (SENT, 0): _sent(changes)}
         made = Changes({place: part for place, part in added.items() if part.num_rows})
-        return Stepped(self._results.told(changes), made, failed=failed)
+        return Stepped(self._results.changelog(changes), made, failed=failed)
 
     def merge(self, table: str, runs: Sequence[pa.Table]) -> pa.Table:
         return (self._rows if table == ROWS else self._groups).merge(runs)
@@ -65,7 +65,7 @@ class RowsKernel:
         """Everything it has to say is said."""
         return None
 
-    def _told(self, rows: pa.Table) -> pa.Table:
+    def _results_of(self, rows: pa.Table) -> pa.Table:
         partials = self._aggregation.partial(rows, self._results.by, {})
         hashes = hash64([partials[name] for name in self._results.by], partials.num_rows)
         return self._results.of(partials.append_column(HASH, pa.array(hashes)))

@@ -73,7 +73,7 @@ class SumsKernel:
         there = numbers(groups, _ROWS) > 0
         changes = self._results.changes(self._results.of(old), self._results.of(groups.filter(pa.array(there))))
         run = self._run(groups, there)
-        return Stepped(self._results.told(changes), Changes({(GROUPS, 0): run} if run.num_rows else {}))
+        return Stepped(self._results.changelog(changes), Changes({(GROUPS, 0): run} if run.num_rows else {}))
 
     def merge(self, table: str, runs: Sequence[pa.Table]) -> pa.Table:
         return self._groups.merge(runs)

@@ -67,7 +67,7 @@ class TableJoinKernel:
             self._rows.made(pools[LEFT].rows, pools[RIGHT].rows, blocks, placed=placed) for blocks in self._blocks(pools, partners)
         )
         values = [*self._schema.names, TIME, *([POSITION] if placed else [])]
-        return Stepped(differences(before, after, self._key, values).told(), self._kept(changed))
+        return Stepped(differences(before, after, self._key, values).changelog(), self._kept(changed))
 
     def merge(self, table: str, runs: Sequence[pa.Table]) -> pa.Table:
         side = next(side for side in self._sides if table in (side.table, side.count))

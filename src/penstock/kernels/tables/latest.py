@@ -51,11 +51,11 @@ class LatestKernel:
             return Stepped(travelling(self._output, (OP, pa.int8())).empty_table(), Changes())
         known = touched(state.runs(CURRENT, 0), once(numbers(new, HASH)))
         pairs = None if self._first else one_key_a_hash(known, new, self._by)
-        told, fresh = self._told(pairs) if pairs else self._compared(known, new)
+        changed, fresh = self._changed(pairs) if pairs else self._compared(known, new)
         changes = Changes({(CURRENT, 0): sorted_by_hash(fresh)}) if fresh.num_rows else Changes()
-        return Stepped(told.select(travelling(self._output, (OP, pa.int8())).names), changes)
+        return Stepped(changed.select(travelling(self._output, (OP, pa.int8())).names), changes)
 
-    def _told(self, pairs: Pairs) -> tuple[pa.Table, pa.Table]:
+    def _changed(self, pairs: Pairs) -> tuple[pa.Table, pa.Table]:
         """The changes, and the versions that hold now."""
         newer = pairs.newer(self._order)
         was, is_ = pairs.known & ~_are_gone(pairs.old, pairs.at), ~_are_gone(pairs.new, None)

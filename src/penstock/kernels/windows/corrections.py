@@ -27,7 +27,7 @@ def none(partials: pa.Table) -> pa.Table:
     return partials.append_column(FIELDS[0], zeros).append_column(FIELDS[1], pa.nulls(n, FIELDS[1].type))
 
 
-def told(partials: pa.Table, rows: pa.Table, keys: Sequence[str], starts: npt.NDArray[np.int64], start: str) -> pa.Table:
+def with_late_rows(partials: pa.Table, rows: pa.Table, keys: Sequence[str], starts: npt.NDArray[np.int64], start: str) -> pa.Table:
     """Partial results of late rows, with their number and positions. keys and start: what both are grouped by."""
     groups = (
         joinable(rows, keys, POSITION)
@@ -56,9 +56,9 @@ def revisions(sent: pa.Table | None, wanted: pa.Table, key: Sequence[str]) -> np
     return joined["revision"].fill_null(-1).to_numpy()
 
 
-def spread(causes: pa.Array, told: npt.NDArray[np.bool_]) -> pa.Array:
+def spread(causes: pa.Array, marked: npt.NDArray[np.bool_]) -> pa.Array:
     """Causes of the results that have one, among all results; null for the others."""
-    return causes.take(pa.array(np.cumsum(told) - 1, mask=~told))
+    return causes.take(pa.array(np.cumsum(marked) - 1, mask=~marked))
 
 
 def causes(partials: pa.Table, known: npt.NDArray[np.int64], fresh: pa.Array) -> pa.Array:

@@ -106,7 +106,7 @@ class WindowKernel:
             return self._results_schema.empty_table()
         starts = numbers(partials, START)
         ends = self._layout.ends(starts)
-        made: dict[str, Any] = {"window_start": pa.array(starts), "window_end": pa.array(ends), **self._told(partials)}
+        made: dict[str, Any] = {"window_start": pa.array(starts), "window_end": pa.array(ends), **self._revisions(partials)}
         made |= {name: column(partials, name) for name in self._by}
         made |= self._aggregation.results(partials, (ends - starts) / 1e6)
         columns = {f.name: as_type(made[f.name], f.type) for f in self._output}
@@ -115,7 +115,7 @@ class WindowKernel:
         columns[POSITION] = window_positions([column(partials, name) for name in self._by], starts)
         return with_failed(pa.table(columns, schema=self._results_schema), made)
 
-    def _told(self, partials: pa.Table) -> dict[str, pa.Array]:
+    def _revisions(self, partials: pa.Table) -> dict[str, pa.Array]:
         """What a result says of late rows."""
         return {"revision": pa.array(np.zeros(partials.num_rows, np.int64))}
 

@@ -45,15 +45,15 @@ class Fragments:
     With `longest` a fragment is an instant: where a session is cut is known only when all rows before are."""
 
     def __init__(
-        self, by: Sequence[str], gap: int, longest: int | None, aggregates: Sequence[Aggregate], rows: pa.Schema, told: bool
+        self, by: Sequence[str], gap: int, longest: int | None, aggregates: Sequence[Aggregate], rows: pa.Schema, counts_late: bool
     ) -> None:
-        """told: whether late rows in them are counted and named."""
-        self.by, self.gap, self.longest, self._told = tuple(by), gap, longest, told
+        """counts_late: whether late rows in them are counted and named."""
+        self.by, self.gap, self.longest, self._counts_late = tuple(by), gap, longest, counts_late
         timed = rows.append(pa.field(TIME, pa.int64()))
         self._of_rows, self._span = Aggregation([*_SPAN, *aggregates], timed), Aggregation(_SPAN, timed)
         self.aggregation = Aggregation(aggregates, rows)
         keys = [rows.field(name).with_nullable(True) for name in by]
-        rest = [*self.aggregation.fields, *(corrections.FIELDS if told else ()), pa.field(HASH, pa.uint64())]
+        rest = [*self.aggregation.fields, *(corrections.FIELDS if counts_late else ()), pa.field(HASH, pa.uint64())]
         self.schema = pa.schema([*keys, pa.field(FIRST, pa.int64()), pa.field(LAST, pa.int64()), *rest])
 
     def of_rows(self, rows: pa.Table, *, late: bool = False) -> pa.Table:
@@ -61,8 +61,8 @@ class Fragments:
         times = numbers(rows, TIME)
         panes = times if self.longest is not None else times // np.int64(self.gap)
         partial = self._of_rows.partial(rows, self.by, {_PANE: panes})
-        if self._told:
-            partial = corrections.told(partial, rows, self.by, panes, _PANE) if late else corrections.none(partial)
+        if self._counts_late:
+            partial = corrections.with_late_rows(partial, rows, self.by, panes, _PANE) if late else corrections.none(partial)
         for name, values in self._span.results(partial).items():
             partial = partial.append_column(name, values)
         hashes = hash64([partial[name] for name in self.by], partial.num_rows)
@@ -94,7 +94,7 @@ class Fragments:
         if np.bincount(of).max(initial=0) < 2:
             return fragments, of
         numbered = fragments.append_column(_SESSION, pa.array(of))
-        more = corrections.folding() if self._told else ()
+        more = corrections.folding() if self._counts_late else ()
         folded = self.aggregation.fold(numbered, [_SESSION], [*self.by, FIRST, LAST, HASH], more)
         return folded.drop_columns([_SESSION]), numbers(folded, _SESSION)
 

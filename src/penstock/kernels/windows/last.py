@@ -49,7 +49,7 @@ class LastKernel:
             recent = numbers(new, TIME) + np.int64(self._size) > now
             new = new if recent.all() else new.filter(pa.array(recent))
         gone = self._shown.advance(state, new, now, changes)  # none of the new ones: they are all recent
-        out = [self._told(part, Op.DELETE) for part in gone] + ([self._told(new, Op.INSERT)] if new is not None else [])
+        out = [self._changes(part, Op.DELETE) for part in gone] + ([self._changes(new, Op.INSERT)] if new is not None else [])
         return Stepped(pa.concat_tables([self._schema.empty_table(), *out]), changes)
 
     def merge(self, table: str, runs: Sequence[pa.Table]) -> pa.Table:
@@ -61,7 +61,7 @@ class LastKernel:
     def open_rows(self, state: State) -> pa.Table | None:
         return None
 
-    def _told(self, rows: pa.Table, op: Op) -> pa.Table:
+    def _changes(self, rows: pa.Table, op: Op) -> pa.Table:
         columns: dict[str, Column] = {name: rows[name] for name in [*self._output.names, TIME, POSITION]}
         columns[WATERMARK] = pa.array(np.full(rows.num_rows, NEVER))
         columns[OP] = pa.array(np.full(rows.num_rows, op, np.int8))

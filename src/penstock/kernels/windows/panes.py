@@ -91,8 +91,8 @@ class PaneKernel(WindowKernel):
     def _single(self, rows: pa.Table, starts: Longs, corrects: bool) -> pa.Table:
         """Rows, each with a window that it counts for."""
         partial = super()._partial(rows, starts)
-        told = corrections.told(partial, rows, self._by, starts, START) if corrects else corrections.none(partial)
-        return self._rich(told, apart=True)
+        partial = corrections.with_late_rows(partial, rows, self._by, starts, START) if corrects else corrections.none(partial)
+        return self._rich(partial, apart=True)
 
     def _rich(self, partial: pa.Table, *, apart: bool) -> pa.Table:
         return partial.append_column(IS_APART, pa.array(np.full(partial.num_rows, apart))).select(self._partials.names)
@@ -173,18 +173,18 @@ class PaneKernel(WindowKernel):
         corrected = numbers(wanted, corrections.LATE) > 0
         if not corrected.any():
             return pa.nulls(wanted.num_rows, corrections.TYPE)
-        told = self._told_causes(wanted.filter(pa.array(corrected)), sent, new)
-        return corrections.spread(told, corrected)
+        causes = self._late_causes(wanted.filter(pa.array(corrected)), sent, new)
+        return corrections.spread(causes, corrected)
 
-    def _told_causes(self, wanted: pa.Table, sent: pa.Table | None, new: pa.Table) -> pa.Array:
+    def _late_causes(self, wanted: pa.Table, sent: pa.Table | None, new: pa.Table) -> pa.Array:
         fresh = joinable(new.filter(new[IS_APART]), self._key, corrections.CAUSE)
         came = joinable(wanted, self._key).join(fresh, on=self._key, how="left", nulls_equal=True, maintain_order="left")
         positions = came[corrections.CAUSE].to_arrow(compat_level=pl.CompatLevel.oldest())
         return corrections.causes(wanted, corrections.revisions(sent, wanted, self._key), positions)
 
-    def _told(self, partials: pa.Table) -> dict[str, Any]:
-        told: dict[str, Any] = {"revision": column(partials, corrections.LATE)}
-        return told | ({"cause": pa.nulls(partials.num_rows, corrections.TYPE)} if self._late == "correct" else {})
+    def _revisions(self, partials: pa.Table) -> dict[str, Any]:
+        revisions: dict[str, Any] = {"revision": column(partials, corrections.LATE)}
+        return revisions | ({"cause": pa.nulls(partials.num_rows, corrections.TYPE)} if self._late == "correct" else {})
 
     def _kept(self, new: pa.Table, now: int) -> dict[tuple[str, int], pa.Table]:
         """The new partial results as runs, without what is over."""

@@ -143,19 +143,19 @@ class SessionKernel:
         """Which late rows came since a session was sent; all of its late rows where it is not known which they were: it was not
         sent when some came, or it was made of two."""
         total = numbers(partials, corrections.LATE)
-        told = total > np.maximum(known, 0)
-        if not told.any():
+        revised = total > np.maximum(known, 0)
+        if not revised.any():
             return pa.nulls(len(total), corrections.TYPE)
         mine = looked.fresh & (looked.sessions.of >= 0)
         came = frame_of(looked.fragments.select([corrections.LATE, corrections.CAUSE]).filter(pa.array(mine)))
         fresh = came.group_by(pl.Series(NUMBER, looked.sessions.of[mine])).agg(corrections.folding())
-        wanted = pl.DataFrame({NUMBER: which[told]})
+        wanted = pl.DataFrame({NUMBER: which[revised]})
         found = wanted.join(fresh, on=NUMBER, how="left", maintain_order="left")
-        new = known[told] + found[corrections.LATE].fill_null(0).to_numpy()
-        since = np.where(new == total[told], known[told], -1)
+        new = known[revised] + found[corrections.LATE].fill_null(0).to_numpy()
+        since = np.where(new == total[revised], known[revised], -1)
         positions = found[corrections.CAUSE].to_arrow(compat_level=pl.CompatLevel.oldest())
-        causes = corrections.causes(partials.filter(pa.array(told)), since, positions)
-        return corrections.spread(causes, told)
+        causes = corrections.causes(partials.filter(pa.array(revised)), since, positions)
+        return corrections.spread(causes, revised)
 
     def _there(self, looked: Looked) -> pa.Table:
         """Names and ends of all sessions."""

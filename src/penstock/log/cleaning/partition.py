@@ -109,7 +109,7 @@ class Cleaning:
         if made:
             self.publish(made, state, gone.count + covered)
         keyless = found.keyless if found else manifest.keyless
-        return self._told(state, made or manifest, gone, len([p for p in parts if p not in manifest.parts]), keyless)
+        return self._outcome(state, made or manifest, gone, len([p for p in parts if p not in manifest.parts]), keyless)
 
     def _close_old(self) -> None:
         spec, now = self._spec, self._order.now
@@ -236,7 +236,7 @@ class Cleaning:
             seen.close()
         sweep(place)
 
-    def _told(self, state: Closed, made: Manifest, gone: Due, rewritten: int, keyless: int) -> Cleaned:
+    def _outcome(self, state: Closed, made: Manifest, gone: Due, rewritten: int, keyless: int) -> Cleaned:
         active = _active_bytes(state)
         behind = [s for s in state.sources if not s.part and s.serial > made.through]
         alive = (state.ack.next - state.active.name.base) if state.active and state.ack else 0
