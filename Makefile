@@ -7,6 +7,7 @@ ROOMS := core storage log queue plan kernels flow sinks views
 PARTS := tests/unit tests/contract
 LAWS := tests/laws tests/faults tests/docs examples
 FAST := --max-worker-restart 0  # a process that dies fails the run at once
+MANY := tests/unit/kernels tests/laws/test_tables.py tests/laws/test_windows.py tests/faults/test_cleaning_crash.py
 WORKERS := 3  # more than cores, where tests wait for brokers and processes; those with Spark are two at a time
 COVER := $(foreach room,$(ROOMS),--cov=penstock.$(room)) --cov-report=term:skip-covered --cov-fail-under=95
 
@@ -29,6 +30,7 @@ cover: .venv/.locked  ## how much of the rooms without Spark their own tests rea
 	COVERAGE_FILE=$(CURDIR)/.venv/.coverage $(BIN)/pytest $(PARTS) -n $(WORKERS) --dist loadfile -m "not spark and not long" $(COVER)
 
 faults: cover java  ## the long forms: kills, power loss, bad disks
+	PENSTOCK_CASES=4 $(BIN)/pytest $(MANY) -m "not long" -n 2
 	$(BIN)/pytest tests -m long --timeout 3600 -n 2 $(FAST)
 
 bench: .venv/.locked java  ## measure, and write docs/benchmarks.md

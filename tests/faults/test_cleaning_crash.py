@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from amount import cases
 from faults.cleaning_script import Script, check_disk, crashes, reopened
 from faults.seeds import SEED, disks
 from penstock.errors import DiskFull, StorageError
@@ -18,7 +19,7 @@ pytestmark = pytest.mark.faults
 
 
 def test_a_power_loss_at_any_step_of_a_cleaning_loses_nothing_that_must_stay() -> None:
-    assert disks(250, lambda seed: crashes(seed, share=0.2, appends=12)) >= 250
+    assert disks(cases(250), lambda seed: crashes(seed, share=0.2, appends=12)) >= cases(250)
 
 
 @pytest.mark.long

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from amount import cases
 from penstock import Flow, Tumbling, agg
 from penstock.testing.driver import CRASH_POINTS, FlowTest
 
@@ -120,7 +121,7 @@ JOINED = {"order_id": (0, "order_id"), "v": (0, "v"), "at": (0, "at"), "w": (1, 
 
 @pytest.mark.parametrize("how", HOWS)
 def test_a_join_of_tables_is_the_join_of_their_current_rows(how: Any) -> None:
-    for seed in range(FIRST, FIRST + 7):
+    for seed in range(FIRST, FIRST + cases(7)):
         rng, left, right = random.Random(f"{how} {seed}"), orders(), users()
         flow, hidden = Flow("shop"), rng.random() < 0.4
         mine = table(flow, left)
@@ -138,7 +139,7 @@ def test_a_join_of_tables_is_the_join_of_their_current_rows(how: Any) -> None:
 
 @pytest.mark.parametrize("kept", ["sums", "rows"])
 def test_groups_over_a_join_of_three_tables_are_those_of_their_current_rows(kept: str) -> None:
-    for seed in range(FIRST, FIRST + 7):
+    for seed in range(FIRST, FIRST + cases(7)):
         rng, first, second, third = random.Random(f"{kept} {seed}"), orders(), users(), places()
         flow, hows = Flow("shop"), [rng.choice(("inner", "left")) for _ in range(2)]
         pairs = table(flow, first).join(table(flow, second), on="user_id", how=hows[0], name="pairs")
@@ -193,7 +194,7 @@ def windows_of(flow: Flow) -> Any:
 
 @pytest.mark.parametrize("how", ["inner", "left", "full"])
 def test_corrected_windows_joined_with_a_table_follow_both(how: Any) -> None:
-    for seed in range(FIRST, FIRST + 7):
+    for seed in range(FIRST, FIRST + cases(7)):
         rng, events, right, flow = random.Random(f"{how} {seed}"), Events(), users(), Flow("shop")
         windows_of(flow).join(table(flow, right).select("user_id", "w"), on="user_id", how=how, name="joined").view("joined")
         columns = {"window_start": (0, "window_start"), "n": (0, "n"), "total": (0, "total"), "w": (1, "w")}
@@ -206,7 +207,7 @@ def test_corrected_windows_joined_with_a_table_follow_both(how: Any) -> None:
 
 
 def test_groups_over_corrected_windows_follow_the_corrections() -> None:
-    for seed in range(FIRST, FIRST + 7):
+    for seed in range(FIRST, FIRST + cases(7)):
         rng, events, flow = random.Random(f"groups {seed}"), Events(), Flow("shop")
         told = windows_of(flow)
         told.group_by("user_id").agg(windows=agg.count(), rows=agg.sum("n"), name="per-user").view("sums")

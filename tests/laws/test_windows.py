@@ -5,6 +5,8 @@ from dataclasses import replace
 
 import pytest
 
+from amount import cases
+
 from .cases import Case, SourceCut, make_case
 from .law import Outcome
 from .over_kernels import OverKernels
@@ -56,7 +58,7 @@ def shown(outcome: Outcome) -> dict[tuple[str | None, int], tuple[int, int | Non
 @pytest.mark.parametrize("every", [0, 2, *(pytest.param(n, marks=pytest.mark.long) for n in (1, 5))])
 def test_with_enough_time_to_correct_every_window_is_that_of_a_batch_over_all_rows(every: int) -> None:
     late = 0
-    for seed in range(FIRST, FIRST + 30):
+    for seed in range(FIRST, FIRST + cases(30)):
         case = with_window("changing", seed, Window(4, "correct", every=every, allowed=LONG, emit="updates"))
         outcome = OverKernels()(without_ends(case))
         batch: dict[tuple[str | None, int], list[int | None]] = {}
@@ -72,7 +74,7 @@ def test_with_enough_time_to_correct_every_window_is_that_of_a_batch_over_all_ro
 @pytest.mark.parametrize("overlap", [3, *(pytest.param(n, marks=pytest.mark.long) for n in (2, 6))])
 def test_a_hopping_window_is_the_sum_of_its_panes(overlap: int) -> None:
     windows = 0
-    for seed in range(FIRST, FIRST + 30):
+    for seed in range(FIRST, FIRST + cases(30)):
         case = with_window("hopping", seed, Window(2 * overlap, "divert", every=2))
         case = all_on_time(case)
         hopping = shown(OverKernels()(case))

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
+from amount import cases
 from penstock import plan
 from penstock.core.change import Op
 from penstock.core.columns import APPEND_TIME, HASH, OP, POSITION, TIME, WATERMARK
@@ -57,7 +58,7 @@ def test_any_cut_gives_each_row_the_version_it_sees(definition: plan.Enrich, epo
 
 
 @given(definitions(), some_epochs([COLLIDING]))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=cases(25), deadline=None)
 def test_keys_that_share_a_hash_stay_apart(definition: plan.Enrich, epochs: list[Epoch]) -> None:
     holds(kernel(definition), definition, epochs)
 

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from amount import cases
 from laws.reference.tables import grouped, joined
 from penstock.core.change import Op
 from penstock.core.columns import OP, POSITION, TIME, WATERMARK
@@ -110,7 +111,7 @@ def test_what_went_stays_away_however_runs_are_merged(aggregates: Any) -> None:
     def row(rng: random.Random) -> Row:
         return {"g": 1.0, "k": rng.choice((None, "a", "b")), "v": rng.randrange(3), "x": 0.5, "s": None, TIME: rng.randrange(2)}
 
-    for seed in range(3):
+    for seed in range(cases(3)):
         hold(Case(("k",), aggregates, ("id",) if seed % 3 else ()), many_epochs(random.Random(seed), 40, row), 2 + seed % 2)
 
 
@@ -126,7 +127,7 @@ def test_halves_of_changes_count_as_what_they_are(cut: Any, aggregates: Any, hid
     hold(Case(("g",), aggregates, key), cut, fanout, hidden)
 
 
-@settings(max_examples=12)
+@settings(max_examples=cases(12))
 @given(cut=epochs(rows), aggregates=st.sampled_from((SUMS, EVERY)), by=BY, key=KEY, fanout=FANOUT)
 def test_groups_and_names_that_share_a_hash_stay_apart(cut: Any, aggregates: Any, by: Any, key: Any, fanout: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
@@ -244,7 +245,7 @@ def test_final_states_are_those_of_another_database() -> None:
         Agg("best", "top", "v", pa.list_(pa.int64()), ("x",), (2,)),
     )
     sql = "select k, count(*), count(v), min(v), max(s), avg(v), count(distinct s), list(v order by x desc)[1:2] from t group by k"
-    for seed in range(15):
+    for seed in range(cases(15)):
         rng, table = random.Random(seed), Table("table", SCHEMA)
         running = Running(Case(("k",), aggregates).kernel(), ["k"], 2 + seed % 3)
         for _ in range(5):

@@ -7,6 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from amount import cases
 from colliding import colliding
 from penstock import plan
 from penstock.core.change import Op
@@ -57,7 +58,7 @@ def test_any_cut_shows_the_newest_version_of_each_key(block: int) -> None:
 
 @pytest.mark.parametrize("order", ["v", "s"])
 def test_a_column_may_say_which_version_is_newest(order: str) -> None:
-    for seed in range(60):
+    for seed in range(cases(60)):
         rng = random.Random(seed)
         log = a_log(rng)
         made = LatestKernel(plan.Latest(("k",), order), SCHEMA)
@@ -76,7 +77,7 @@ def type_of(column: str) -> type:
 
 
 def test_by_position_the_time_does_not_matter() -> None:
-    for seed in range(60):
+    for seed in range(cases(60)):
         rng = random.Random(seed)
         log = a_log(rng)
         made = Deleting(plan.Latest(("k",), by_position=True), SCHEMA)
@@ -85,7 +86,7 @@ def test_by_position_the_time_does_not_matter() -> None:
 
 
 def test_keys_that_share_a_hash_are_told_apart() -> None:
-    for seed in range(30):
+    for seed in range(cases(30)):
         rng = random.Random(seed)
         log = a_log(rng, (*colliding(5), None))
         made = Deleting(plan.Latest(("k",)), SCHEMA)

@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from amount import cases
 from penstock import plan
 from penstock.core.change import Op
 from penstock.core.columns import OP, POSITION, TIME, WATERMARK
@@ -122,7 +123,7 @@ def test_any_cut_shows_a_key_that_is_kept_since_it_was_last_silent(block: int) -
 
 
 def test_keys_that_share_a_hash_stay_apart() -> None:
-    for seed in range(12):
+    for seed in range(cases(12)):
         rng = random.Random(seed)
         running = Running(rng.choice((None, 5 * MICRO)))
         hold(a_log(rng, colliding_keys()), running, kernel(running), rng, seed)

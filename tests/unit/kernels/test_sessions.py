@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from amount import cases
 from penstock.core.change import Op
 from penstock.core.columns import OP, POSITION, TIME, WATERMARK
 from penstock.core.position import Position, window_positions
@@ -181,7 +182,7 @@ def test_what_is_shown_early_ends_as_the_definition_has_it(block: int) -> None:
 
 
 def test_keys_that_share_a_hash_stay_apart() -> None:
-    for seed in range(15):
+    for seed in range(cases(15)):
         rng = random.Random(seed)
         session = a_session(rng)
         hold(a_log(rng, colliding_keys()), session, rng, seed, kernel(session))

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from amount import cases
 from colliding import colliding
 from penstock import plan
 from penstock.core.columns import HASH, POSITION, TIME, WATERMARK
@@ -101,7 +102,7 @@ def test_any_cut_gives_each_row_what_lies_behind_it(block: int) -> None:
 
 
 def test_keys_that_share_a_hash_stay_apart() -> None:
-    for seed in range(1000, 1015):
+    for seed in range(1000, 1000 + cases(15)):
         check(seed, keys=colliding_keys())
 
 

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from amount import cases
 from laws.reference.tables import joined
 from penstock.core.change import Op
 from penstock.core.columns import OP, POSITION, TIME, WATERMARK
@@ -110,20 +111,20 @@ def test_what_went_stays_away_however_runs_are_merged(how: str) -> None:
             TIME: rng.randrange(2),
         }
 
-    for seed in range(3):
+    for seed in range(cases(3)):
         cut = many_epochs(random.Random(seed), 40, lambda rng: row(rng, "v"), lambda rng: row(rng, "w"))
         hold(Case(how, ((), ()) if seed % 3 == 0 else (("id",), ("id",))), cut, 2 + seed % 2)
 
 
 @pytest.mark.parametrize("how", HOWS)
-@settings(max_examples=15)
+@settings(max_examples=cases(15))
 @given(cut=epochs(lefts, rights), keys=KEYS, hidden=st.sampled_from((("v", "x"), ("ref", 1.0), (TIME, 0))), fanout=FANOUT)
 def test_halves_of_changes_count_as_what_they_are(how: str, cut: Any, keys: Any, hidden: Any, fanout: int) -> None:
     hold(Case(how, keys), cut, fanout, hidden)
 
 
 @pytest.mark.parametrize("how", HOWS)
-@settings(max_examples=10)
+@settings(max_examples=cases(10))
 @given(cut=epochs(lefts, rights), keys=KEYS, fanout=FANOUT)
 def test_keys_and_names_that_share_a_hash_stay_apart(how: str, cut: Any, keys: Any, fanout: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
@@ -162,7 +163,7 @@ class Users(Table):
 
 
 @pytest.mark.parametrize("how", HOWS)
-@settings(max_examples=15)
+@settings(max_examples=cases(15))
 @given(cut=epochs(referring, referred, names=4), fanout=FANOUT)
 def test_a_foreign_key_finds_the_row_it_refers_to_and_moves_with_it(how: str, cut: Any, fanout: int) -> None:
     case = Foreign(how)
@@ -286,7 +287,7 @@ def test_final_states_are_those_of_another_database(how: str) -> None:
     case, sql = Case(how), {"semi": "semi", "anti": "anti"}.get(how, f"{how} outer" if how != "inner" else how)
     columns = ["id", "v"] if case.of_left else ["id", "v", "right_id", "w"]
     told_ = ", ".join(["l.id", "l.v"] if case.of_left else ["l.id", "l.v", "r.id", "r.w"])
-    for seed in range(10):
+    for seed in range(cases(10)):
         left, right, running = Table("left", LEFT), Table("right", RIGHT), Running(case.kernel(), case.key, 2 + seed % 3)
         rng = random.Random(seed)
         for _ in range(5):
