@@ -93,6 +93,20 @@ def test_a_topic_that_is_listed_before_it_can_be_described_is_waited_for(
         KafkaLog(settings).topic("orderz")
 
 
+def test_a_deleted_topic_is_gone_once_it_is_listed_no_more(settings: KafkaSettings, monkeypatch: pytest.MonkeyPatch) -> None:
+    KafkaLog(settings).create(SPEC)
+    names, looks = log.topic_names, list[int]()
+
+    def listed_for_a_while(given: KafkaSettings) -> list[str]:
+        looks.append(1)
+        return [*names(given), f"{given.prefix}orders"] if len(looks) < 4 else names(given)
+
+    monkeypatch.setattr(log, "topic_names", listed_for_a_while)
+    KafkaLog(settings).delete("orders")
+    assert "orders" not in KafkaLog(settings).topics()
+    assert KafkaLog(settings).create(SPEC).spec == SPEC
+
+
 def test_what_was_only_announced_is_made_again_and_is_nothing_to_a_topic_of_others(
     settings: KafkaSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:

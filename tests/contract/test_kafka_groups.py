@@ -88,7 +88,7 @@ class TestKafkaGroups(GroupsContract):
             groups.describe("web")
 
     def test_a_lease_that_the_broker_does_not_take_is_told(self, groups: Groups, views: Source) -> None:
-        with pytest.raises(BadInput, match="no lease of 1 seconds"):
+        with pytest.raises(BadInput, match="does not accept a lease of 1 seconds"):
             groups.join("web", views, {}, label="test", lease=1)
 
     def test_offsets_are_seen_by_other_tools_and_theirs_are_seen_here(self, groups: Groups, views: Source) -> None:

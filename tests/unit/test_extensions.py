@@ -15,8 +15,6 @@ import pytest
 from penstock import Flow, Producer, TopicSpec, agg
 from penstock.core.columns import HASH, POSITION, TIME, WATERMARK
 from penstock.core.hashing import hash64
-from penstock.engine.execute import rowwise
-from penstock.engine.execute.rowwise import PerTable, RowStep
 from penstock.errors import AlreadyThere, BadFlow, BadInput
 from penstock.flow.definition import Known
 from penstock.flow.explain import as_text
@@ -27,57 +25,15 @@ from penstock.kernels.port import Changes, Prepared, State, Stepped
 from penstock.log import open as logs
 from penstock.log.memory import MemoryLog
 from penstock.log.open import open_log
-from penstock.plan import Facts, Meaning, Node, SinkDefinition, Step
+from penstock.plan import Meaning, Node, SinkDefinition, Step
 from penstock.queue import open as queue_addresses
 from penstock.queue.memory import MemoryQueues
 from penstock.queue.open import open_queues
 from penstock.sinks.port import Delivery, Sink, SinkContext
 from penstock.testing.driver import FlowTest
+from toys.rows import ShoutDefinition
 
 Start = Callable[..., FlowTest]
-
-
-# a step that looks at each row alone: a node, its verb, what runs it
-
-
-@dataclass(frozen=True)
-class Shout(Node):
-    column: str
-
-    def facts(self) -> Facts:
-        yield "makes", f"{self.column} loud"
-
-    def reads(self, wanted: set[str], above: Sequence[Sequence[str]]) -> list[set[str]]:
-        return [wanted | {self.column}]
-
-    def meaning(self) -> Meaning:
-        return {"is": "shout/1", "column": self.column}
-
-
-@dataclass(frozen=True)
-class ShoutDefinition:
-    column: str
-
-    kind: ClassVar[str] = "shout"
-    judges: ClassVar[bool] = False
-    takes_updates: ClassVar[bool] = False
-    by: ClassVar[tuple[str, ...]] = ()
-
-    def resolve(self, at: At, inputs: Sequence[Known]) -> Known:
-        (above,) = inputs
-        (column,) = at.columns([self.column], above.schema, "shout")
-        step = Step(at.name, (above.name,), Shout(column), above.schema, at.origin)
-        return Known((step,), at.name, above.view_key, above.topic_key, (above,))
-
-
-def _shouting(step: Step, ordered: bool) -> RowStep:
-    assert isinstance(step.node, Shout)
-    name = step.node.column
-
-    def loud(rows: pa.Table) -> pa.Table:
-        return rows.set_column(rows.column_names.index(name), name, pc.utf8_upper(rows[name]))
-
-    return PerTable(loud)
 
 
 # a step with state: a node that names its family, and the kernel of the family
@@ -156,8 +112,7 @@ class FirstKernel:
         return None
 
 
-rowwise.register(Shout, _shouting)  # as a module is loaded
-registry.register("toy-first", lambda node, inputs, output: FirstKernel(node, output))
+registry.register("toy-first", lambda node, inputs, output: FirstKernel(node, output))  # as a module is loaded
 
 
 def shop() -> Flow:

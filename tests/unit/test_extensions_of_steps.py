@@ -20,6 +20,7 @@ from penstock.plan.meaning import fingerprint
 from penstock.testing.driver import FlowTest
 from toys.aggregates import Frequent, Product
 from toys.joins import NearestDefinition
+from toys.rows import ShoutDefinition
 from toys.windows import BusinessDays, InPairs, Shifts
 
 Start = Callable[..., FlowTest]
@@ -287,8 +288,6 @@ def test_a_join_from_outside_reads_only_what_is_read_of_it(flow_test: Start) -> 
 
 
 def test_a_step_that_calls_no_row_late_has_no_late_rows(flow_test: Start) -> None:
-    from unit.test_extensions import ShoutDefinition
-
     flow = Flow("toys")
     flow.stream("orders", COLUMNS, time="at", lateness="1 minute").step(ShoutDefinition("user")).late.view("late")
     with pytest.raises(BadFlow, match=r"cannot read the late rows of shout.*: it calls none late"):

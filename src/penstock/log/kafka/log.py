@@ -119,8 +119,15 @@ class KafkaLog:
         with translated(self.settings, name):
             gone = admin(self.settings).delete_topics([on_broker], request_timeout=PATIENCE)
         answer(self.settings, gone[on_broker], name)
+        self._unlisted(name)
         if catalog(self.settings).get(on_broker):
             catalog(self.settings).put(on_broker, None)
+
+    def _unlisted(self, name: str) -> None:
+        """Waits until a topic that was deleted is listed no more: one of its name can be made then."""
+        deadline = time.monotonic() + PATIENCE
+        while name in self.topics() and time.monotonic() < deadline:
+            time.sleep(0.02)
 
     def evolve(self, name: str, schema: Schema) -> KafkaTopic:
         topic = self.topic(name)
