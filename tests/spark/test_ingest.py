@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from penstock.cli.main import run
-from penstock.engine.datasource.run import told
+from penstock.engine.datasource.run import as_error
 from penstock.errors import BadRow, SparkFailed
 from penstock.log.consumer import records
 from penstock.log.open import open_log
@@ -182,9 +182,9 @@ def test_error_of_ours_is_found_in_a_long_trace() -> None:
     trace = (
         "Traceback …\n  File x\npenstock.errors.BadRow: topic t does not take a row\n  why\n  hint: mend it\n\n\tat org.apache.X"
     )
-    error = told(trace)
+    error = as_error(trace)
     assert isinstance(error, BadRow)
     assert str(error) == "topic t does not take a row\n  why\n  hint: mend it"
-    other = told("Job aborted\nValueError: bad thing\n\tat org.apache.X")
+    other = as_error("Job aborted\nValueError: bad thing\n\tat org.apache.X")
     assert isinstance(other, SparkFailed)
     assert str(other).startswith("the stream failed\n  ValueError: bad thing\n")
