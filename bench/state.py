@@ -16,7 +16,7 @@ from sides import apart, is_side, run_side
 
 from penstock import Flow, Tumbling, agg
 from penstock.engine.run.driver import Driver
-from penstock.engine.run.open import Wish
+from penstock.engine.run.open import EpochRequest
 
 _ROWS = 1_000
 _TIME = pa.timestamp("us", tz="UTC")
@@ -61,7 +61,7 @@ def _run(bench: Bench, define: Callable[[Flow], None], size: int, wish: dict[str
     reports = []
     _take_in(driver, size)
     with Meter() as meter:
-        while len(reports) < wish["epochs"] - 5 and (report := driver.epoch(Wish(rows=_ROWS))):
+        while len(reports) < wish["epochs"] - 5 and (report := driver.epoch(EpochRequest(rows=_ROWS))):
             reports.append(report)
     driver.stop()
     warm = reports[wish["skip"] :]
@@ -72,7 +72,7 @@ def _run(bench: Bench, define: Callable[[Flow], None], size: int, wish: dict[str
 def _take_in(driver: Driver, size: int) -> None:
     """Reads the rows that make the state large, in epochs of a middling size."""
     read = 0
-    while read < size and (report := driver.epoch(Wish(rows=min(size - read, 250_000)))):
+    while read < size and (report := driver.epoch(EpochRequest(rows=min(size - read, 250_000)))):
         read += report.rows
 
 

@@ -18,7 +18,7 @@ from penstock import Flow, Schema, TopicSpec, agg
 from penstock.core.change import Op
 from penstock.core.columns import OP
 from penstock.engine.run.driver import Driver
-from penstock.engine.run.open import Wish
+from penstock.engine.run.open import EpochRequest
 from penstock.engine.run.report import Report
 from penstock.flow.stream import Stream
 from penstock.log.port import Topic
@@ -43,7 +43,7 @@ class Tables:
     def loaded(self, define: Callable[[Flow], None]) -> Driver:
         """The flow with everything read that is there."""
         driver = self.bench.started(define)
-        while driver.epoch(Wish(rows=500_000)):
+        while driver.epoch(EpochRequest(rows=500_000)):
             pass
         return driver
 
@@ -75,7 +75,7 @@ def timed(driver: Driver, changes: Callable[[int], None], epochs: int, rows: int
     for number in range(_WARM + epochs):
         changes(number)
         with Meter() as meter:
-            while report := driver.epoch(Wish(rows=rows)):
+            while report := driver.epoch(EpochRequest(rows=rows)):
                 reports.append(report)
             driver.deliverer.settle()
         if number >= _WARM:
