@@ -10,8 +10,8 @@ from measuring import Meter
 
 from penstock import Flow, View
 from penstock.engine.run.driver import Driver
-from penstock.engine.run.open import EpochRequest
-from penstock.engine.run.report import Report
+from penstock.engine.run.epoch.open import EpochRequest
+from penstock.engine.run.epoch.report import Report
 from penstock.engine.run.runtime import Runtime
 
 

@@ -18,8 +18,8 @@ from penstock.engine.execute.job import Job, Result
 from penstock.engine.execute.placement import InProcess, Placement
 from penstock.engine.execute.shuffle import to_bytes
 from penstock.engine.execute.task import Task
-from penstock.engine.run.open import EpochRequest
-from penstock.engine.run.report import Report
+from penstock.engine.run.epoch.open import EpochRequest
+from penstock.engine.run.epoch.report import Report
 from penstock.engine.run.runtime import Runtime
 
 _TIME = pa.timestamp("us", tz="UTC")

@@ -16,7 +16,7 @@ from sides import apart, is_side, run_side
 
 from penstock import Flow, Tumbling, agg
 from penstock.engine.run.driver import Driver
-from penstock.engine.run.open import EpochRequest
+from penstock.engine.run.epoch.open import EpochRequest
 
 _ROWS = 1_000
 _TIME = pa.timestamp("us", tz="UTC")

@@ -18,8 +18,8 @@ from penstock import Flow, Schema, TopicSpec, agg
 from penstock.core.change import Op
 from penstock.core.columns import OP
 from penstock.engine.run.driver import Driver
-from penstock.engine.run.open import EpochRequest
-from penstock.engine.run.report import Report
+from penstock.engine.run.epoch.open import EpochRequest
+from penstock.engine.run.epoch.report import Report
 from penstock.flow.stream import Stream
 from penstock.log.port import Topic
 

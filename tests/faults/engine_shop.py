@@ -16,7 +16,7 @@ import pyarrow as pa
 from penstock import Flow, Tumbling, View, agg
 from penstock.engine.execute.placement import InProcess, Placement
 from penstock.engine.run import loop
-from penstock.engine.run.decision import Decision, Decisions
+from penstock.engine.run.epoch.decision import Decision, Decisions
 from penstock.engine.run.progress import balance
 from penstock.engine.run.runtime import Runtime
 from penstock.log.file.log import FileLog

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from penstock import Flow, FlowTest, Tumbling, agg
-from penstock.engine.run.sweep import KEEP
+from penstock.engine.run.epoch.sweep import KEEP
 from penstock.errors import Mismatch, PenstockError
 
 pytestmark = pytest.mark.faults

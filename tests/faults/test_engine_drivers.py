@@ -15,9 +15,9 @@ from faults.engine_shop import EPOCH_ROWS, Input, SparkFree, check, drain, fill,
 from penstock.engine.execute.job import Job, Result
 from penstock.engine.execute.placement import InProcess, Placement
 from penstock.engine.run import loop
-from penstock.engine.run.decision import Decision
 from penstock.engine.run.driver import Driver
-from penstock.engine.run.open import EpochRequest
+from penstock.engine.run.epoch.decision import Decision
+from penstock.engine.run.epoch.open import EpochRequest
 from penstock.errors import Held, Mismatch, TornEpoch
 from unlocked import unlocked
 

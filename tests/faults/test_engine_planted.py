@@ -12,13 +12,14 @@ from laws.over_engine import OverEngine
 from laws.test_engine_laws import a_case
 from penstock import Flow, FlowTest, Tumbling, agg
 from penstock.core.time import NEVER
-from penstock.engine.run import decide, driver
+from penstock.engine.run import driver
 from penstock.engine.run.context import FlowContext
-from penstock.engine.run.decision import Decision, Decisions
-from penstock.engine.run.deliver import Lane, Target
 from penstock.engine.run.driver import Driver
-from penstock.engine.run.open import EpochRequest, Opened
-from penstock.engine.run.report import Report
+from penstock.engine.run.epoch import decide
+from penstock.engine.run.epoch.decision import Decision, Decisions
+from penstock.engine.run.epoch.deliver import Lane, Target
+from penstock.engine.run.epoch.open import EpochRequest, Opened
+from penstock.engine.run.epoch.report import Report
 from penstock.errors import LostRace, PenstockError, SinkError
 from penstock.storage.local import LocalStorage
 from unlocked import unlocked

@@ -16,8 +16,8 @@ from faults.engine_shop import EPOCH_ROWS, Input, SparkFree, drained, fill, make
 from penstock.engine.execute.placement import InProcess
 from penstock.engine.run import loop, waiting
 from penstock.engine.run.context import FlowContext
-from penstock.engine.run.decision import Decisions
 from penstock.engine.run.driver import Driver
+from penstock.engine.run.epoch.decision import Decisions
 from penstock.engine.run.outputs import targets
 from penstock.engine.run.waiting import WaitMessages
 from penstock.errors import DiskFull, SinkUnavailable

@@ -13,7 +13,7 @@ from faults.engine_shop import EPOCH_ROWS, Input, SparkFree, check, drain, fill,
 from faults.test_engine_drivers import by_force, stopped_at, woken
 from faults.test_engine_kill import POINTS, Killer, killer
 from penstock.engine.run import loop
-from penstock.engine.run.open import EpochRequest
+from penstock.engine.run.epoch.open import EpochRequest
 from penstock.errors import Mismatch, OffsetGone
 from penstock.testing.servers.kafka_broker import KafkaBroker
 

@@ -24,7 +24,7 @@ from faults.engine_shop import SparkFree
 from golden import home_flows
 from penstock import Flow, GroupConsumer, Limit, Queue, View
 from penstock.engine.run import loop
-from penstock.engine.run.decision import Decisions
+from penstock.engine.run.epoch.decision import Decisions
 from penstock.engine.run.runtime import Runtime
 from penstock.log.open import open_log
 from penstock.storage.local import LocalStorage

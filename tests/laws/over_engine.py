@@ -24,7 +24,7 @@ from penstock.core.schema import Schema
 from penstock.core.time import FixedClock, micros
 from penstock.engine.run.context import FlowContext
 from penstock.engine.run.driver import Driver
-from penstock.engine.run.open import EpochRequest
+from penstock.engine.run.epoch.open import EpochRequest
 from penstock.engine.run.outputs import targets
 from penstock.flow.resolve import resolve
 from penstock.flow.sql.analyzer import NoAnalyzer

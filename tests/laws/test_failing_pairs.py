@@ -11,7 +11,7 @@ import pytest
 
 from penstock import Flow, FlowTest
 from penstock.engine.execute import sql
-from penstock.engine.run.open import EpochRequest
+from penstock.engine.run.epoch.open import EpochRequest
 from penstock.engine.run.progress import balance
 from penstock.kernels.joins import matched
 from penstock.plan import How, OnError

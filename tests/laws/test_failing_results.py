@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from penstock import Count, Flow, FlowTest, Hopping, Session, Sliding, Tumbling, agg
-from penstock.engine.run.open import EpochRequest
+from penstock.engine.run.epoch.open import EpochRequest
 from penstock.engine.run.progress import balance
 from penstock.kernels.aggregates import unanswered
 from penstock.kernels.windows import running

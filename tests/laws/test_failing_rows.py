@@ -14,7 +14,7 @@ from penstock.engine.execute import failing
 from penstock.engine.execute import task as work
 from penstock.engine.execute.failing import Failure, Refused
 from penstock.engine.lookup import rows as lookups
-from penstock.engine.run.open import EpochRequest
+from penstock.engine.run.epoch.open import EpochRequest
 from penstock.engine.run.progress import balance
 
 ROWS = 30

@@ -12,8 +12,8 @@ import pytest
 from colliding import colliding
 from penstock.core.columns import WATERMARK
 from penstock.core.time import FOREVER, NEVER, micros
-from penstock.engine.run import decide
-from penstock.engine.run.answering import marks_on_tables
+from penstock.engine.run.epoch import decide
+from penstock.engine.run.epoch.answering import marks_on_tables
 from penstock.kernels import judging
 from penstock.kernels.asof.enrich import EnrichKernel
 from penstock.kernels.changes import SENT

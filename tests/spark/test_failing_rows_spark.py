@@ -13,7 +13,7 @@ from penstock import Flow, FlowTest, Schema, Tumbling, agg
 from penstock.engine.execute import sql_guard
 from penstock.engine.execute.sql import SqlSteps
 from penstock.engine.run import loop
-from penstock.engine.run.open import EpochRequest
+from penstock.engine.run.epoch.open import EpochRequest
 from penstock.engine.run.progress import balance
 from penstock.engine.spark.analyze import SparkAnalyzer
 from penstock.errors import FailedRow

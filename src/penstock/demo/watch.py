@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.core.time import NEVER
-from penstock.engine.run.decision import Decision, Decisions
+from penstock.engine.run.epoch.decision import Decision, Decisions
 from penstock.errors import PenstockError
 from penstock.storage.local import LocalStorage
 from penstock.views.view import View

@@ -27,12 +27,12 @@ from penstock.core.time import FOREVER, duration, instant, micros, moment
 from penstock.engine.flows.reopening import reopen
 from penstock.engine.lookup import rows as lookups
 from penstock.engine.run.context import FlowContext
-from penstock.engine.run.decision import Decisions
 from penstock.engine.run.driver import Driver
+from penstock.engine.run.epoch.decision import Decisions
+from penstock.engine.run.epoch.open import Cut, EpochRequest
+from penstock.engine.run.epoch.report import Report
 from penstock.engine.run.loop import ends
-from penstock.engine.run.open import Cut, EpochRequest
 from penstock.engine.run.outputs import letter_topic, targets
-from penstock.engine.run.report import Report
 from penstock.engine.state import runs
 from penstock.errors import NotFound, PenstockError
 from penstock.flow.graph import FlowGraph

@@ -11,7 +11,7 @@ from penstock.core.time import FOREVER, NEVER, instant, micros
 from penstock.engine.diagnose.trace import marks_of
 from penstock.engine.execute.job import Job
 from penstock.engine.execute.program import lower
-from penstock.engine.run.open import EpochRequest
+from penstock.engine.run.epoch.open import EpochRequest
 from penstock.engine.run.progress import balance
 from penstock.flow.resolve import resolve
 from penstock.flow.sql.analyzer import NoAnalyzer

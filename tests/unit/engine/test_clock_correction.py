@@ -14,7 +14,7 @@ from faults.engine_shop import SparkFree
 from penstock import Flow, FlowTest, Producer, Schema, TopicSpec, Tumbling, View, agg
 from penstock.engine.run import loop
 from penstock.engine.run.driver import Driver
-from penstock.engine.run.open import EpochRequest
+from penstock.engine.run.epoch.open import EpochRequest
 from penstock.errors import BadFlow
 
 READINGS = "device string, value long, happened timestamp, sent timestamp, received timestamp"

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.core.time import FOREVER, NEVER
-from penstock.engine.run.decision import Decision, Decisions, EngineMark, PartitionState, SourceState
+from penstock.engine.run.epoch.decision import Decision, Decisions, EngineMark, PartitionState, SourceState
 from penstock.engine.state.refs import RunRef, StagedRef
 from penstock.errors import Damaged, LostRace, Mismatch, PenstockError, Replaced
 from penstock.storage.memory import MemoryStorage

@@ -7,9 +7,9 @@ from itertools import pairwise
 import pytest
 
 from penstock.core.time import NEVER
-from penstock.engine.run.decision import Decision, Decisions, PartitionState, SourceState
-from penstock.engine.run.deliver import LIMIT, Deliverer, Target, delivery
-from penstock.engine.run.sweep import Sweeper
+from penstock.engine.run.epoch.decision import Decision, Decisions, PartitionState, SourceState
+from penstock.engine.run.epoch.deliver import LIMIT, Deliverer, Target, delivery
+from penstock.engine.run.epoch.sweep import Sweeper
 from penstock.engine.state.refs import RunRef, StagedRef
 from penstock.engine.state.runs import CARRIED
 from penstock.errors import Mismatch, SinkError

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from penstock import Flow, agg
-from penstock.engine.run.decision import GENERATIONS, Decisions
+from penstock.engine.run.epoch.decision import GENERATIONS, Decisions
 from penstock.errors import Mismatch
 from penstock.storage.memory import MemoryStorage
 from unit.engine.homes import ORDERS, Home

@@ -10,8 +10,8 @@ from penstock import Flow, Tumbling, agg
 from penstock.core.schema import Schema
 from penstock.core.time import FOREVER, NEVER, FixedClock
 from penstock.engine.execute.program import Program, lower
-from penstock.engine.run.decision import Decision, EngineMark, PartitionState
-from penstock.engine.run.open import TICK, EpochRequest, Opened, learned, open_epoch, spread
+from penstock.engine.run.epoch.decision import Decision, EngineMark, PartitionState
+from penstock.engine.run.epoch.open import TICK, EpochRequest, Opened, learned, open_epoch, spread
 from penstock.engine.state.refs import RunRef
 from penstock.errors import Mismatch, OffsetGone
 from penstock.flow.resolve import resolve

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from penstock import Flow
-from penstock.engine.run.decision import Decision
+from penstock.engine.run.epoch.decision import Decision
 from penstock.engine.run.offsets import OffsetPublisher
 from penstock.engine.run.progress import balance
 from penstock.errors import OffsetGone, StorageError

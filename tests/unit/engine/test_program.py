@@ -11,7 +11,7 @@ from penstock.engine.execute import job
 from penstock.engine.execute.program import Place, Program, Reader, lower
 from penstock.engine.run.context import FlowContext
 from penstock.engine.run.driver import Driver
-from penstock.engine.run.open import EpochRequest
+from penstock.engine.run.epoch.open import EpochRequest
 from penstock.errors import BadFlow
 from penstock.flow.resolve import resolve
 from penstock.flow.stream import Stream

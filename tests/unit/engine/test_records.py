@@ -1,9 +1,9 @@
 """What stays of an epoch after its decision is swept."""
 
 from penstock import Flow, Tumbling, agg
-from penstock.engine.run.decision import Decision, EngineMark
-from penstock.engine.run.history import keep_marks, kept_marks, records, telling
-from penstock.engine.run.sweep import KEEP
+from penstock.engine.run.epoch.decision import Decision, EngineMark
+from penstock.engine.run.epoch.history import keep_marks, kept_marks, records, telling
+from penstock.engine.run.epoch.sweep import KEEP
 from penstock.storage.memory import MemoryStorage
 
 

@@ -11,7 +11,7 @@ import pytest
 from penstock import Count, Flow, FlowTest, Hopping, Session, Sliding, Tumbling, agg, plan
 from penstock.core.time import moment
 from penstock.engine.flows.reopening import reopen
-from penstock.engine.run.decision import Decisions
+from penstock.engine.run.epoch.decision import Decisions
 from penstock.errors import BadInput
 from unit.engine.homes import ORDERS, Home
 

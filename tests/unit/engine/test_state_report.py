@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from penstock import Flow, Tumbling, agg
-from penstock.engine.run.decision import Decisions
+from penstock.engine.run.epoch.decision import Decisions
 from penstock.engine.state.rebucket import rebucket_flow
 from penstock.engine.state.report import holdings, rows_kept
 from penstock.errors import NotFound

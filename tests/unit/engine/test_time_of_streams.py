@@ -12,7 +12,7 @@ from faults.engine_shop import SparkFree
 from penstock import Flow, FlowTest, Producer, Schema, TopicSpec, Tumbling, View, agg
 from penstock.core.time import instant, micros
 from penstock.engine.run import loop
-from penstock.engine.run.report import Report
+from penstock.engine.run.epoch.report import Report
 from penstock.errors import BadFlow
 
 ORDERS = "user string, amount long, at timestamp"

@@ -13,7 +13,7 @@ from penstock.core.columns import KEY, VALUE
 from penstock.core.time import FixedClock
 from penstock.engine.run.context import FlowContext
 from penstock.engine.run.driver import Driver
-from penstock.engine.run.open import EpochRequest
+from penstock.engine.run.epoch.open import EpochRequest
 from penstock.engine.run.outputs import targets
 from penstock.errors import Unreachable
 from penstock.flow.resolve import resolve

@@ -21,7 +21,7 @@ def epochs(flow: str, last: int, output: str | None) -> None:
 
     from penstock.cli.output import print_table
     from penstock.engine.diagnose.inspect import decisions_of
-    from penstock.engine.run.history import records
+    from penstock.engine.run.epoch.history import records
     from penstock.storage.home import find_home
 
     found = list(records(decisions_of(find_home(), flow).storage))[-last:]

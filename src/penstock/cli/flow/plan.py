@@ -85,7 +85,7 @@ def _draw(files: tuple[str, ...], wanted: Wanted, out: Path) -> None:
     from penstock.cli.flow.timeline import as_svg
     from penstock.engine.diagnose.timeline import source_of, timeline
     from penstock.engine.diagnose.trace import marks_of, programs
-    from penstock.engine.run.decision import Decisions
+    from penstock.engine.run.epoch.decision import Decisions
     from penstock.errors import NotFound
     from penstock.storage.home import find_home
     from penstock.storage.local import LocalStorage

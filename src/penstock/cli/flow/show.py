@@ -5,8 +5,8 @@ import threading
 from types import TracebackType
 
 from penstock.cli.table import length, shortened
+from penstock.engine.run.epoch.report import Report
 from penstock.engine.run.progress import Tally
-from penstock.engine.run.report import Report
 
 _JOINT = " · "
 

@@ -11,7 +11,7 @@ from penstock.cli.output import OUTPUTS, kind_of, print_table, safe, with_raw
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from penstock.engine.run.decision import Decisions
+    from penstock.engine.run.epoch.decision import Decisions
     from penstock.engine.state.report import Holding
 
 _OUTPUT = with_raw(click.option("--output", type=click.Choice(OUTPUTS), help="Default: a table on a terminal, else JSON lines."))

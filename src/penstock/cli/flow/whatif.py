@@ -14,7 +14,7 @@ from penstock.engine.diagnose.disorder import rounded_text
 from penstock.engine.diagnose.trace import marks_of, programs
 from penstock.engine.diagnose.whatif import Tried, what_if
 from penstock.engine.execute.program import Program
-from penstock.engine.run.decision import Decisions
+from penstock.engine.run.epoch.decision import Decisions
 from penstock.errors import BadInput
 from penstock.storage.local import LocalStorage
 

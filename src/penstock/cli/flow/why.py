@@ -74,7 +74,7 @@ def _followed(home: "Path", where: "Position", files: tuple[str, ...]) -> "dict[
     from penstock.cli.flow.load import load_flows
     from penstock.engine.diagnose.trace import programs
     from penstock.engine.diagnose.why import Followed
-    from penstock.engine.run.decision import Decisions
+    from penstock.engine.run.epoch.decision import Decisions
     from penstock.storage.local import LocalStorage
 
     stories = {}

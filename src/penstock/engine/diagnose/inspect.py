@@ -10,7 +10,7 @@ import pyarrow as pa
 from penstock.core.schema import Schema
 from penstock.engine.diagnose.describe import decode
 from penstock.engine.execute.program import Program
-from penstock.engine.run.decision import Decision, Decisions
+from penstock.engine.run.epoch.decision import Decision, Decisions
 from penstock.engine.run.progress import unaccounted
 from penstock.engine.state.runs import load_state, read_run
 from penstock.errors import NotFound, PenstockError

@@ -11,7 +11,7 @@ from penstock.core.time import NEVER
 from penstock.engine.diagnose.trace import Moved, Piece, Times, follow, numbers_of, pieces, times_of
 from penstock.engine.diagnose.verdicts import Judge
 from penstock.engine.execute.program import Program
-from penstock.engine.run.decision import EngineMark
+from penstock.engine.run.epoch.decision import EngineMark
 from penstock.engine.source.spec import SourceSpec
 from penstock.errors import BadInput, NotFound
 from penstock.log.port import Topic

@@ -15,8 +15,8 @@ from penstock.core.columns import ADDRESS, TIME, WATERMARK
 from penstock.core.time import FOREVER, NEVER
 from penstock.engine.execute.program import Program, lower
 from penstock.engine.execute.rowwise import Applied, row_step
-from penstock.engine.run.decision import Decisions, EngineMark
-from penstock.engine.run.history import kept_marks
+from penstock.engine.run.epoch.decision import Decisions, EngineMark
+from penstock.engine.run.epoch.history import kept_marks
 from penstock.engine.run.runtime import Runtime, log_of
 from penstock.engine.source.clocks import DeviceClocks
 from penstock.engine.source.read import _SHIFT, Range, Read, read

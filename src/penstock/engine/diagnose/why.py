@@ -17,7 +17,7 @@ from penstock.engine.diagnose.locate import Event, Story, epoch_text, letters, u
 from penstock.engine.diagnose.trace import Moved, Piece, applied_to, marks_of, pieces, times_of
 from penstock.engine.diagnose.verdicts import Judge
 from penstock.engine.execute.program import DEAD, LATE, Program, Reader
-from penstock.engine.run.decision import Decisions
+from penstock.engine.run.epoch.decision import Decisions
 from penstock.engine.run.outputs import letter_topic
 from penstock.engine.source.spec import SourceSpec
 from penstock.log.intake.codec import encode_json

@@ -1,8 +1,8 @@
 """The end of a flow's input, as `--drain` writes it: whether it stands, and how to say so."""
 
 from penstock.core.time import FOREVER
-from penstock.engine.run.decision import Decision, Decisions, EngineMark
-from penstock.engine.run.history import kept_marks
+from penstock.engine.run.epoch.decision import Decision, Decisions, EngineMark
+from penstock.engine.run.epoch.history import kept_marks
 
 
 def ends_of(decisions: Decisions) -> set[EngineMark]:

@@ -11,7 +11,7 @@ from penstock.core.time import FOREVER, NEVER, text
 from penstock.engine.diagnose.inspect import decisions_of, flows
 from penstock.engine.flows.belongings import belongings, recorded, size_of
 from penstock.engine.flows.ending import drained
-from penstock.engine.run.decision import Decision, Decisions
+from penstock.engine.run.epoch.decision import Decision, Decisions
 from penstock.engine.run.progress import balance
 from penstock.errors import Damaged, NotFound, PenstockError
 from penstock.log.port import Log

@@ -16,7 +16,7 @@ from penstock.core.columns import APPENDED, BAD, BEFORE, HEADERS, OFFSET, POSITI
 from penstock.core.position import Position
 from penstock.core.time import NEVER, micros
 from penstock.engine.flows.dead import DeadLetter
-from penstock.engine.run.decision import Decisions
+from penstock.engine.run.epoch.decision import Decisions
 from penstock.errors import AlreadyThere, InUse, NotFound, OffsetGone
 from penstock.log.intake.attributes import HEADERS_TYPE
 from penstock.log.port import Chunk, End, Log, Sender, Topic

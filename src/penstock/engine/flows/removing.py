@@ -14,7 +14,7 @@ import orjson
 
 from penstock.engine.diagnose.inspect import decisions_of
 from penstock.engine.flows.belongings import Belonging, belongings, recorded
-from penstock.engine.run.decision import REMOVING, Decisions
+from penstock.engine.run.epoch.decision import REMOVING, Decisions
 from penstock.engine.run.lock import held_lock, log_address
 from penstock.errors import InUse, Mismatch, NotFound
 from penstock.log.groups.port import FLOW

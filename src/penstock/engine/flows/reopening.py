@@ -13,8 +13,8 @@ from penstock.core.time import FOREVER, NEVER
 from penstock.engine.diagnose.inspect import decisions_of
 from penstock.engine.flows.belongings import Belonging, belongings, recorded
 from penstock.engine.flows.ending import drained
-from penstock.engine.run.decision import Decision, Decisions, EngineMark, PartitionState, SourceState
-from penstock.engine.run.history import keep_record
+from penstock.engine.run.epoch.decision import Decision, Decisions, EngineMark, PartitionState, SourceState
+from penstock.engine.run.epoch.history import keep_record
 from penstock.engine.run.lock import held_lock, this_process
 from penstock.engine.state.report import decided
 from penstock.errors import BadInput, InUse, Mismatch

@@ -9,8 +9,8 @@ from penstock.core.time import Clock, SystemClock
 from penstock.engine.execute.job import Carried, Job, Result
 from penstock.engine.execute.placement import InProcess, Placement
 from penstock.engine.execute.program import Program
-from penstock.engine.run.decision import Decision, Decisions
-from penstock.engine.run.deliver import Target
+from penstock.engine.run.epoch.decision import Decision, Decisions
+from penstock.engine.run.epoch.deliver import Target
 from penstock.engine.run.lock import held_lock
 from penstock.log.port import Log
 from penstock.sinks.port import nothing

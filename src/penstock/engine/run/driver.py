@@ -12,16 +12,16 @@ from penstock.engine.execute.failing_share import FailingShare
 from penstock.engine.execute.job import Result
 from penstock.engine.execute.program import lower
 from penstock.engine.run.context import FlowContext
-from penstock.engine.run.decide import decision_for
-from penstock.engine.run.decision import Decision, Decisions
-from penstock.engine.run.deliver import LIMIT, Deliverer
-from penstock.engine.run.history import keep_record
-from penstock.engine.run.horizon import horizon
+from penstock.engine.run.epoch.decide import decision_for
+from penstock.engine.run.epoch.decision import Decision, Decisions
+from penstock.engine.run.epoch.deliver import LIMIT, Deliverer
+from penstock.engine.run.epoch.history import keep_record
+from penstock.engine.run.epoch.horizon import horizon
+from penstock.engine.run.epoch.open import EpochRequest, Opened, open_epoch
+from penstock.engine.run.epoch.report import Report, Stopwatch
+from penstock.engine.run.epoch.segments import fitting_state, run_segments
+from penstock.engine.run.epoch.sweep import Sweeper
 from penstock.engine.run.lock import log_address, this_process
-from penstock.engine.run.open import EpochRequest, Opened, open_epoch
-from penstock.engine.run.report import Report, Stopwatch
-from penstock.engine.run.segments import fitting_state, run_segments
-from penstock.engine.run.sweep import Sweeper
 from penstock.engine.state.refs import RunRef
 from penstock.errors import DiskFull, LostRace, Mismatch, NotFound, Passing, PenstockError, Replaced, TornEpoch
 from penstock.kernels.port import crossed

@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from penstock.core.time import SystemClock, moment
-from penstock.engine.run.decision import Decisions
+from penstock.engine.run.epoch.decision import Decisions
 from penstock.errors import Held
 from penstock.log.port import Log
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from penstock.core.time import FOREVER
 from penstock.engine.run.driver import Driver
-from penstock.engine.run.open import EpochRequest
-from penstock.engine.run.report import Report
+from penstock.engine.run.epoch.open import EpochRequest
+from penstock.engine.run.epoch.report import Report
 from penstock.engine.run.waiting import Waiting, WaitMessages
 from penstock.engine.source.spec import topic_of
 from penstock.errors import Passing

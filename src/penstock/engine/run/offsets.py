@@ -5,7 +5,7 @@ import time
 from collections.abc import Mapping
 
 from penstock.engine.execute.program import Program
-from penstock.engine.run.decision import Decision
+from penstock.engine.run.epoch.decision import Decision
 from penstock.errors import PenstockError
 from penstock.log.groups.port import FLOW, Groups, Source
 from penstock.log.port import Log

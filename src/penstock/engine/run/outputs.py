@@ -5,7 +5,7 @@ from pathlib import Path
 
 from penstock.engine.execute.program import DEAD, LATE, Program, dead_schema, late_schema
 from penstock.engine.run.context import Fail
-from penstock.engine.run.deliver import Target
+from penstock.engine.run.epoch.deliver import Target
 from penstock.engine.run.letters import LetterSink
 from penstock.log.port import Log
 from penstock.plan import Output

@@ -7,9 +7,9 @@ import numpy as np
 
 from penstock.core.time import FOREVER, NEVER, moment
 from penstock.engine.flows.ending import drained
-from penstock.engine.run.decision import Decision
 from penstock.engine.run.driver import Driver
-from penstock.engine.run.report import Report
+from penstock.engine.run.epoch.decision import Decision
+from penstock.engine.run.epoch.report import Report
 from penstock.kernels.windows.final import OPEN
 from penstock.log.accounting import OFFSETS, ROWS, balanced
 from penstock.plan import Plan

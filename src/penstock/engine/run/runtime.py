@@ -137,7 +137,7 @@ class Runtime:
 
     def _buckets(self, storage: LocalStorage, plan: Plan) -> int:
         """As the flow has them; a new flow gets as many as tasks can run at once."""
-        from penstock.engine.run.decision import Decisions
+        from penstock.engine.run.epoch.decision import Decisions
 
         last = Decisions(storage, plan.flow).last()
         return last.buckets if last else self.tasks

@@ -10,12 +10,12 @@ from typing import Protocol
 from penstock.core.time import duration
 from penstock.engine.flows.ending import drained, in_words
 from penstock.engine.run import loop
-from penstock.engine.run.decision import Decisions
 from penstock.engine.run.driver import Driver
+from penstock.engine.run.epoch.decision import Decisions
+from penstock.engine.run.epoch.report import Report
 from penstock.engine.run.lock import held_lock
 from penstock.engine.run.options import RunOptions
 from penstock.engine.run.progress import Tally
-from penstock.engine.run.report import Report
 from penstock.engine.run.runtime import Runtime, log_of
 from penstock.engine.run.signals import ended_by_signals, stopped_by_signals
 from penstock.engine.run.tidying import tidied

@@ -5,8 +5,8 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from penstock.engine.run.context import Fail
-from penstock.engine.run.decision import Decision, Decisions
-from penstock.engine.run.history import keep_record
+from penstock.engine.run.epoch.decision import Decision, Decisions
+from penstock.engine.run.epoch.history import keep_record
 from penstock.engine.run.lock import held_lock, this_process
 from penstock.engine.state.refs import RunRef
 from penstock.engine.state.report import decided

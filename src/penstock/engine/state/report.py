@@ -18,7 +18,7 @@ from penstock.core.position import position_text
 from penstock.core.schema import TIMESTAMP, type_text
 from penstock.core.time import text
 from penstock.engine.diagnose.inspect import kernel_of_step
-from penstock.engine.run.decision import Decision, Decisions
+from penstock.engine.run.epoch.decision import Decision, Decisions
 from penstock.engine.state.refs import RunRef
 from penstock.engine.state.runs import batch_rows, file_size, read_run
 from penstock.errors import BadInput, NotFound

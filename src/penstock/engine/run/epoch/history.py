@@ -6,7 +6,7 @@ from typing import Any
 import orjson
 
 from penstock.core.time import text
-from penstock.engine.run.decision import Decision, EngineMark
+from penstock.engine.run.epoch.decision import Decision, EngineMark
 from penstock.storage.port import Storage
 
 _PER_FILE = 10_000  # epochs

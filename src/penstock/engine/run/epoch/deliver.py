@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from penstock.core.time import NEVER
-from penstock.engine.run.decision import Decision, Decisions
+from penstock.engine.run.epoch.decision import Decision, Decisions
 from penstock.errors import Mismatch, Passing, SinkError
 from penstock.sinks.port import Delivery, Marker, Sink
 

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from penstock.core.time import NEVER
 from penstock.engine.execute.job import Result
 from penstock.engine.execute.program import Program
-from penstock.engine.run.decision import Decision, EngineMark
-from penstock.engine.run.open import Opened
+from penstock.engine.run.epoch.decision import Decision, EngineMark
+from penstock.engine.run.epoch.open import Opened
 
 
 def after_answers(opened: Opened, result: Result) -> dict[str, int]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 
 from penstock.core.time import FOREVER, NEVER
 from penstock.engine.execute.program import Program
-from penstock.engine.run.decision import Decision, EngineMark, PartitionState, SourceState
+from penstock.engine.run.epoch.decision import Decision, EngineMark, PartitionState, SourceState
 from penstock.engine.source.read import Range
 from penstock.engine.source.spec import SourceSpec, topic_of
 from penstock.errors import Mismatch, NotFound, OffsetGone

@@ -7,11 +7,11 @@ from typing import Any
 from penstock.core.time import NEVER
 from penstock.engine.execute.job import Result
 from penstock.engine.execute.program import Program
-from penstock.engine.run.answering import after_answers, marks_on_tables
 from penstock.engine.run.context import FlowContext
-from penstock.engine.run.decision import Decision
-from penstock.engine.run.horizon import horizon
-from penstock.engine.run.open import Opened, learned
+from penstock.engine.run.epoch.answering import after_answers, marks_on_tables
+from penstock.engine.run.epoch.decision import Decision
+from penstock.engine.run.epoch.horizon import horizon
+from penstock.engine.run.epoch.open import Opened, learned
 from penstock.engine.state.refs import RunRef
 from penstock.errors import Unreachable
 from penstock.log.accounting import OFFSETS, ROWS, balanced

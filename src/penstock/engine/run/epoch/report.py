@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from penstock.core.time import FIRST
-from penstock.engine.run.decision import Decision
-from penstock.engine.run.open import Opened
+from penstock.engine.run.epoch.decision import Decision
+from penstock.engine.run.epoch.open import Opened
 
 
 @dataclass(frozen=True)

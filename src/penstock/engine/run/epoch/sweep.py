@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from penstock.engine.run.decision import Decision, Decisions
-from penstock.engine.run.history import keep_marks
+from penstock.engine.run.epoch.decision import Decision, Decisions
+from penstock.engine.run.epoch.history import keep_marks
 from penstock.engine.state.runs import CARRIED
 from penstock.storage.port import Storage
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from penstock.core.time import FOREVER, NEVER, micros
 from penstock.engine.execute.program import Program
-from penstock.engine.run.decision import Decision, SourceState
+from penstock.engine.run.epoch.decision import Decision, SourceState
 from penstock.engine.source.spec import SourceSpec, topic_of
 from penstock.log.port import End, Log
 from penstock.plan import Node, Step

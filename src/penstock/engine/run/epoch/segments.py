@@ -6,8 +6,8 @@ from penstock.engine.execute.job import Carried, Job, Result
 from penstock.engine.execute.placement import InProcess
 from penstock.engine.execute.program import Program
 from penstock.engine.run.context import FlowContext
-from penstock.engine.run.decision import Decision
-from penstock.engine.run.open import Opened, spread
+from penstock.engine.run.epoch.decision import Decision
+from penstock.engine.run.epoch.open import Opened, spread
 from penstock.engine.state.refs import RunRef
 from penstock.engine.state.runs import StateWriter, rebucket
 
