@@ -28,7 +28,7 @@
     │   ├── Replaced            another driver has taken the flow over; exit code 5
     │   ├── FailedRow           a row on which a step fails, where the flow is to stop
     │   ├── Unanswered          whoever a lookup asks does not answer; the next epoch asks again (Passing)
-    │   ├── Mismatch            state, sink or topic belong to another life of the flow
+    │   ├── Mismatch            state, sink or topic belong to another incarnation of the flow
     │   └── SparkFailed         a Spark job failed
     │       └── SparkGone           Spark's JVM has ended; it is started again (Passing)
     ├── SinkError           a sink could not take an epoch

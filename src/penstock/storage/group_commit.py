@@ -81,13 +81,20 @@ class GroupCommit(Generic[T, R]):
             if len(group) == 1:
                 _fail(group, refused.error)
             else:
-                for one in group:
-                    self._decide([one])
+                self._decide_each(group)
         except PenstockError as error:
             _fail(group, error)
         except BaseException:
             _fail(group, StorageError(self._interrupted))
             raise
+
+    def _decide_each(self, group: Sequence[Pending[T, R]]) -> None:
+        for number, one in enumerate(group, 1):
+            try:
+                self._decide([one])
+            except BaseException:
+                _fail(group[number:], StorageError(self._interrupted))
+                raise
 
     def _leads(self, mine: Pending[T, R]) -> bool:
         """Waits; whether this thread leads the next group. A thread that is interrupted leaves nobody waiting for it."""

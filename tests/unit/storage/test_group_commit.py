@@ -136,6 +136,21 @@ def test_an_interrupt_is_raised_in_the_thread_that_leads_and_told_to_the_others(
     assert INTERRUPTED in str(errors)
 
 
+def test_an_interrupt_while_each_is_committed_alone_leaves_nobody_without_an_answer() -> None:
+    def commit(group: Group) -> None:
+        if len(group) > 1:
+            raise Refused(BadInput("one of them"))
+        if requests(group) == ["b"]:
+            raise KeyboardInterrupt
+        answer(group)
+
+    gate = Gate(commit)
+    a, b, c = behind(gate, GroupCommit(gate, INTERRUPTED), "a", "b", "c")
+    assert isinstance(a.exception(), KeyboardInterrupt)  # it leads
+    assert [type(one.exception()) for one in (b, c)] == [StorageError, StorageError]
+    assert gate.groups == [["first"], ["a", "b", "c"], ["a"], ["b"]]
+
+
 def test_after_an_error_the_next_goes_on() -> None:
     def commit(group: Group) -> None:
         if "bad" in requests(group):

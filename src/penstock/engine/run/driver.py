@@ -108,7 +108,7 @@ class Driver:
             return
         if last.incarnation != self.incarnation:
             raise Mismatch(
-                f"the decisions of flow {self.plan.flow} belong to another life of it",
+                f"the decisions of flow {self.plan.flow} belong to another incarnation of it",
                 f"the file incarnation says {self.incarnation}, epoch {last.epoch} says {last.incarnation}",
                 hint="restore the whole directory from one copy",
             )

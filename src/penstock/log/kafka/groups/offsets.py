@@ -11,6 +11,7 @@ from penstock.log.kafka.client import PROMPT, PerProcess, insisted, library, qui
 from penstock.log.kafka.settings import KafkaSettings
 
 _CLIENTS = PerProcess()
+_WAIT = round(PROMPT * 1000)  # how long a commit waits for a coordinator; it is no lease, for the client never joins
 _MOST = 8  # clients that are kept, each with a few threads and connections
 
 
