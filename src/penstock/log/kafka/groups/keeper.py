@@ -21,6 +21,8 @@ from penstock.log.kafka.groups.notes import Note, decoded
 from penstock.log.kafka.groups.offsets import read_offsets, write_offsets
 from penstock.log.kafka.settings import KafkaSettings
 
+Offsets = dict[str, dict[int, tuple[int, Note]]]  # topic -> partition -> committed offset and what stands beside it
+
 
 class KafkaGroups:
     """The consumer groups of a broker, all of them or those of a prefix."""
@@ -45,7 +47,7 @@ class KafkaGroups:
     def forget(self, group: str, topic: str | None = None) -> None:
         topics = set(self._offsets(group))
         if not topics or (topic is not None and topic not in topics):
-            raise no_group(group, topic, [group] if topics else self._names())
+            raise no_group(group, topic, [group] if topics else list(self._all_offsets()))
         if topic is not None and topics != {topic}:
             raise BadInput(
                 f"Kafka deletes a group only as a whole, and {group} reads {', '.join(sorted(topics))}", hint="leave the topic out"
@@ -54,13 +56,13 @@ class KafkaGroups:
         self._asked(lambda client: client.delete_consumer_groups([self._on_broker(group)], request_timeout=NEVER_THERE))
 
     def describe(self, group: str | None = None) -> list[GroupState]:
-        names = self._names()
-        if group is not None and group not in names:
-            raise no_group(group, None, names)
-        return [state for name in sorted(names) if group in (None, name) for state in self._states(name)]
+        found = self._all_offsets() if group is None else {group: self._offsets(group)}
+        if group is not None and not found[group]:
+            raise no_group(group, None, list(self._all_offsets()))
+        return [state for name in sorted(found) for state in self._states(name, found[name])]
 
     def positions(self, topic: str) -> Sequence[Held]:
-        found = {name: self._offsets(name, topic).get(topic, {}) for name in sorted(self._names())}
+        found = {name: at.get(topic, {}) for name, at in sorted(self._all_offsets(topic).items())}
         return [Held(name, topic, p, offset, note.moved) for name, at in found.items() for p, (offset, note) in sorted(at.items())]
 
     def _begin(self, group: str, source: Source, begin: Mapping[int, int]) -> None:
@@ -94,10 +96,10 @@ class KafkaGroups:
                 hint="stop them first; one that is dead is gone when its lease runs out",
             )
 
-    def _states(self, group: str) -> list[GroupState]:
+    def _states(self, group: str, offsets: Offsets) -> list[GroupState]:
         prefix, members = self._settings.prefix, self._members(group)
         found = []
-        for topic, at in sorted(self._offsets(group).items()):
+        for topic, at in sorted(offsets.items()):
             owners = {tp.partition: m.member_id for m in members for tp in _assigned(m) if tp.topic == prefix + topic}
             living = [MemberState(m.member_id, m.client_id, None, None) for m in members]
             parts = [self._part(number, *at[number], owners.get(number)) for number in sorted(at)]
@@ -111,13 +113,15 @@ class KafkaGroups:
         in_flight = InFlight(note.in_flight, seconds) if note.in_flight >= 0 and owner else None
         return PartitionState(number, offset, note.moved, owner, in_flight)
 
-    def _names(self) -> list[str]:
+    def _all_offsets(self, topic: str | None = None) -> dict[str, Offsets]:
+        """Of all groups that have any."""
         prefix = self._settings.prefix
         found = insisted(
             self._settings, "", lambda: admin(self._settings).list_consumer_groups(request_timeout=PROMPT).result(2 * PROMPT)
         )
-        ids, places = [g.group_id for g in found.valid if g.group_id.startswith(prefix)], self._partitions()
-        return [id.removeprefix(prefix) for id in ids if self._offsets_at(id, places)]
+        ids, places = [g.group_id for g in found.valid if g.group_id.startswith(prefix)], self._partitions(topic)
+        offsets = {id.removeprefix(prefix): self._offsets_at(id, places) for id in ids}
+        return {group: at for group, at in offsets.items() if at}
 
     def _members(self, group: str) -> list[Any]:
         asked = [self._on_broker(group)]
@@ -132,13 +136,12 @@ class KafkaGroups:
         places = [library().TopicPartition(self._settings.prefix + source.topic, number) for number in range(source.partitions)]
         return self._offsets_at(self._on_broker(group), places).get(source.topic, {})
 
-    def _offsets(self, group: str, topic: str | None = None) -> dict[str, dict[int, tuple[int, Note]]]:
-        """topic -> partition -> committed offset and what stands beside it; of all topics, or of one."""
-        return self._offsets_at(self._on_broker(group), self._partitions(topic))
+    def _offsets(self, group: str) -> Offsets:
+        return self._offsets_at(self._on_broker(group), self._partitions())
 
-    def _offsets_at(self, id: str, places: Sequence[Any]) -> dict[str, dict[int, tuple[int, Note]]]:
+    def _offsets_at(self, id: str, places: Sequence[Any]) -> Offsets:
         gone = (library().KafkaError.UNKNOWN_TOPIC_OR_PART, library().KafkaError.UNKNOWN_TOPIC_ID)
-        found: dict[str, dict[int, tuple[int, Note]]] = {}
+        found: Offsets = {}
         for place in read_offsets(self._settings, id, places):
             if place.error is not None and place.error.code() not in gone:
                 raise as_error(self._settings, place.error, place.topic)  # unknown is not absent: the group would start over
