@@ -46,7 +46,7 @@ format: .venv/.locked  ## lay the code out
 	$(BIN)/ruff format .
 
 lock:  ## choose versions anew and write requirements.lock (needs uv)
-	uv pip compile --quiet --upgrade --universal --python-version 3.11 --extra dev --generate-hashes --no-header --no-annotate \
+	uv pip compile --quiet --upgrade --no-strip-extras --universal --python-version 3.11 --extra dev --generate-hashes --no-header --no-annotate \
 	    --no-emit-index-url --no-emit-find-links pyproject.toml --output-file requirements.lock
 
 clean:  ## remove .venv and what tools leave behind
