@@ -17,9 +17,15 @@ from penstock.cli.main import run
 HERE = Path(__file__).parent
 GOOD = ["e1", "e2", "e4", "e6"]
 KILLED_AT = """
-import os, runpy, signal
-main = runpy.run_path({worker!r})["main"]
-main(lambda id: os.kill(os.getpid(), signal.SIGKILL) if id == {id!r} else None, lease="1 second")
+import os, runpy, signal, time
+
+def delivered(id):
+    if id == {id!r}:
+        os.kill(os.getpid(), signal.SIGKILL)
+    elif id == "e4":
+        time.sleep(60)  # the other worker is slow to be killed; e4 is still needed
+
+runpy.run_path({worker!r})["main"](delivered, lease="1 second")
 """
 
 
