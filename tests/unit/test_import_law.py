@@ -43,6 +43,8 @@ REVIEWED = {
     ("engine/execute/job.py", "pickle"): "the program of a job, on its way to its tasks inside Spark; never stored",
     ("engine/execute/shuffle.py", "pickle"): "between the tasks of one job, inside Spark; never stored",
     ("engine/execute/spark_tasks.py", "pickle"): "from the tasks of one job to the driver, inside Spark; never stored",
+    ("engine/execute/resident/residents.py", "pickle"): "jobs to, and results from, a task of this run that knows its secret",
+    ("engine/execute/resident/worker.py", "pickle"): "jobs from, and results to, the driver, which has proved its secret first",
     ("engine/execute/job.py", "cloudpickle"): "the user's own functions on their way to the tasks of one job; never stored",
 }
 

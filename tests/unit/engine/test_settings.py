@@ -73,13 +73,26 @@ def test_secrets_do_not_stand_on_a_command_line() -> None:
     assert shown["spark.x"] == "y"
 
 
+CORES = int(local_master().removeprefix("local[").removesuffix("]"))
+
+
 @pytest.mark.parametrize(
-    ("given", "used"),
-    [("local", "local[1,3]"), ("local[2]", "local[2,3]"), ("local[*]", "local[*,3]"), ("local[2,9]", "local[2,9]")],
+    ("given", "used", "parallelism"),
+    [("local", "local[2,3]", 1), ("local[2]", "local[4,3]", 2), ("local[2,9]", "local[4,9]", 2)],
 )
-def test_a_task_that_dies_is_tried_again_on_one_machine_too(given: str, used: str) -> None:
-    assert settings("app", given, {}, 2, SHORT)["spark.master"] == used
-    assert settings("app", "spark://host:7077", SECRET, 2, SHORT)["spark.master"] == "spark://host:7077"
+def test_on_one_machine_a_task_is_tried_again_and_large_epochs_keep_their_slots(given: str, used: str, parallelism: int) -> None:
+    made = settings("app", given, {}, 2, SHORT)
+    assert (made["spark.master"], made["spark.default.parallelism"]) == (used, str(parallelism))
+    elsewhere = settings("app", "spark://host:7077", SECRET, 2, SHORT)
+    assert elsewhere["spark.master"] == "spark://host:7077"
+    assert "spark.default.parallelism" not in elsewhere
+
+
+def test_all_cores_may_be_asked_for() -> None:
+    made = settings("app", "local[*]", {}, 2, SHORT)
+    cores = int(made["spark.default.parallelism"])
+    assert 1 <= cores <= CORES
+    assert made["spark.master"] == f"local[{2 * cores},3]"
 
 
 def test_workers_import_nothing_from_a_working_directory_that_others_write_to(

@@ -164,7 +164,7 @@ def map_rows(step: Step, function: Function, rows: pa.Table) -> pa.Table:
     user = rows.select([n for n in rows.column_names if n not in SYSTEM])
     try:
         out = function(user)
-    except PenstockError:
+    except (PenstockError, MemoryError):  # too little memory is not the row's fault: elsewhere it may do
         raise
     except Exception as error:
         raise Refused(cause_of(error)) from error

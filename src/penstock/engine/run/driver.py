@@ -1,5 +1,6 @@
 """One flow's driver: takes the flow, recovers, and runs epoch after epoch. The loops around it are in loop.py."""
 
+import math
 import time
 import uuid
 from contextlib import AbstractContextManager, suppress
@@ -63,6 +64,26 @@ class Driver:
     def streams(self) -> dict[str, str]:
         """The same without tables: time comes as far as these say."""
         return {name: spec.topic for name, spec in self.program.sources.items() if not spec.versions}
+
+    @property
+    def inputs(self) -> dict[str, str]:
+        """The same without what is written in the flow itself: these topics can grow."""
+        return {name: spec.topic for name, spec in self.program.sources.items() if not spec.static}
+
+    def read_to(self) -> dict[tuple[str, int], int]:
+        """The next offset that is read of every partition."""
+        sources, places = self.last.sources if self.last else {}, dict[tuple[str, int], int]()
+        for name, topic in self.inputs.items() if sources else ():
+            for number, partition in sources[name].partitions.items():
+                places[topic, number] = min(partition.next, places.get((topic, number), partition.next))
+        return places
+
+    def due(self) -> float:
+        """Seconds until time alone is worth an epoch, as far as that is known: open windows are to be shown."""
+        if not self.last or not self.last.rows or not self.program.early:
+            return math.inf
+        now = self.context.clock.now()
+        return min(every - now % every for every in self.program.early.values()) / 1e6
 
     def start(self) -> None:
         """Takes the flow's lock and the next generation; delivers what is decided and forgets what is not."""

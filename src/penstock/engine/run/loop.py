@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import replace
 
 from penstock.core.time import FOREVER
@@ -12,10 +13,12 @@ from penstock.engine.run.epoch.report import Report
 from penstock.engine.run.waiting import Waiting, WaitMessages
 from penstock.engine.source.spec import topic_of
 from penstock.errors import Passing
+from penstock.log.watching import watch
 
 TARGET = 2.0  # seconds that an epoch should take while there is much to read
 FIRST_BUDGET, LEAST_BUDGET, MOST_BUDGET = 2_000_000, 50_000, 20_000_000
-IDLE_WAIT = 0.05
+IDLE_WAIT = 0.2  # seconds after which an idle run looks at the clock, and whether it is still the one; appends wake it sooner
+REST = 0.05  # seconds that a run rests, at most, behind an epoch that took all there was
 
 OnReport = Callable[[Report], None]
 
@@ -57,20 +60,30 @@ def run(
     """Epoch after epoch until `stop` is set; the epoch under way is finished. messages: where it is said that a broker, a disk or
     somebody outside is waited for, for as long as it takes; None: that ends the run."""
     budget, waiting = Budget(most), Waiting(driver.plan.flow, stop, messages, None if messages else 0.0)
-    while not stop.is_set():
-        started = time.monotonic()
-        try:
-            report = driver.epoch(EpochRequest(rows=budget.rows))
-        except Passing as error:
-            waiting.over(error)
-            continue
-        waiting.ended()
-        if report:
-            budget.learn(report)
-            on_report(report)
-        rest = every - (time.monotonic() - started)
-        if rest > 0 or not report:
-            stop.wait(max(rest, 0.0 if report else IDLE_WAIT))
+    with closing(watch(driver.context.log, sorted(set(driver.inputs.values())))) as news:
+        while not stop.is_set():
+            started = time.monotonic()
+            try:
+                report = driver.epoch(EpochRequest(rows=budget.rows))
+            except Passing as error:
+                waiting.over(error)
+                continue
+            waiting.ended()
+            if report:
+                budget.learn(report)
+                on_report(report)
+            took = time.monotonic() - started
+            rest = max(every - took, _rest(report, took))
+            if rest > 0:
+                stop.wait(rest)
+            elif not report:
+                news.wait(min(IDLE_WAIT, driver.due()), driver.read_to())
+
+
+def _rest(report: Report | None, took: float) -> float:
+    """Behind an epoch that took all there was, as long as that has lasted: so that small epochs one behind the other take half of a
+    run's time at most, and the next one takes more rows at once."""
+    return min(took, REST) if report and not report.behind else 0.0
 
 
 def catch_up(

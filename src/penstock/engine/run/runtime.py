@@ -13,6 +13,7 @@ import pyarrow as pa
 from penstock.core.schema import Schema
 from penstock.engine.execute.job import Carried, Job, Result
 from penstock.engine.execute.placement import Placement
+from penstock.engine.execute.resident.residents import ResidentTask, residents_of
 from penstock.engine.execute.spark_tasks import AcrossTasks, OneTask, plain_memory
 from penstock.engine.run.context import Fail, FlowContext
 from penstock.engine.run.driver import Driver
@@ -37,6 +38,8 @@ SMALL = 1_000_000  # rows that one task does sooner than a shuffle over two, on 
 SMALL_ON_CLUSTER = 500_000  # there a shuffle costs more, and more cores share what it spreads
 PATIENCE = 10.0  # seconds that an epoch waits for the broker of its log; then the loop waits, and says so
 ONE_TASK_ROWS = "spark.penstock.oneTaskRows"  # a setting for --conf, in place of these numbers
+
+RESIDENT = "spark.penstock.resident"  # false: every epoch is a Spark job of its own
 
 
 @dataclass
@@ -154,9 +157,13 @@ class Runtime:
             return SqlSteps(self.session)
 
     def place(self, rows: int) -> Placement:
+        context = self._now()
+        residents = residents_of(context, self.local, self.say) if self.conf.get(RESIDENT, "true") != "false" else None
         if rows <= int(self.conf.get(ONE_TASK_ROWS, SMALL if self.local else SMALL_ON_CLUSTER)):
-            return OneTask(self._now())
-        return AcrossTasks(self._now(), self.tasks)
+            return ResidentTask(residents, OneTask(context)) if residents else OneTask(context)
+        if residents and not self.local:
+            residents.release()  # a cluster's slots are counted: these tasks want all of them
+        return AcrossTasks(context, self.tasks)
 
     def _now(self) -> Any:
         with self._watch.guard:

@@ -8,6 +8,7 @@ import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from penstock.engine.spark.cluster import is_local, on_this_machine, protection
 from penstock.engine.spark.scratch import written_by_others
@@ -24,15 +25,14 @@ _TRIES = 3  # of a task
 
 def local_master() -> str:
     """Every core, and at least two tasks at a time, so that what is tested on a laptop is not sequential by accident."""
-    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return f"local[{max(2, usable)}]"
+    return f"local[{max(2, _usable_cores())}]"
 
 
 def settings(app: str, master: str, given: Mapping[str, str], buckets: int, directory: Path) -> dict[str, str]:
     """All Spark settings for a session; the given ones win."""
     ours = {
         "spark.app.name": app,
-        "spark.master": _retrying(master),
+        "spark.master": _with_slots(master),
         "spark.driver.memory": "2g",
         "spark.ui.enabled": "false",  # it listens without asking who is there
         "spark.ui.showConsoleProgress": "false",
@@ -47,6 +47,7 @@ def settings(app: str, master: str, given: Mapping[str, str], buckets: int, dire
         "spark.pyspark.python": _python(master, given),
         **{f"spark.executorEnv.{name}": value for name, value in ONE_THREAD.items()},
     }
+    ours |= {"spark.default.parallelism": str(_local(master)[0])} if is_local(master) else {}
     if on_this_machine(master):
         ours |= {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
     if not is_local(master):
@@ -67,11 +68,34 @@ def for_command_line(wanted: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in wanted.items() if not _SECRET.search(name)}
 
 
-def _retrying(master: str) -> str:
-    """On one machine Spark gives up at a task's first failure unless it is told otherwise; a Python worker that was killed is worth
-    another try, as on a cluster."""
-    cores = "1" if master == "local" else master.removeprefix("local[").removesuffix("]")
-    return f"local[{cores},{_TRIES}]" if is_local(master) and "," not in cores else master
+def _with_slots(master: str) -> str:
+    """On one machine: slots for resident tasks beside those that are asked for, so that large epochs keep theirs; and, as on a
+    cluster, another try for a task whose worker was killed, where Spark would give up at its first failure."""
+    if not is_local(master):
+        return master
+    cores, tries = _local(master)
+    return f"local[{2 * cores},{tries}]"
+
+
+def _local(master: str) -> tuple[int, int]:
+    """Cores and tries in a master such as local, local[2], local[*,3]."""
+    cores, _, tries = ("1" if master == "local" else master.removeprefix("local[").removesuffix("]")).partition(",")
+    return _usable_cores() if cores == "*" else int(cores), int(tries or _TRIES)
+
+
+def _usable_cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def resident_slots(context: Any, local: bool) -> int:
+    """How many resident tasks there may be at once: on one machine as many as there are slots beside those of large epochs, else
+    half of the slots, so that something is left for everybody."""
+    try:  # the number that Spark itself goes by for barriers; it may be had from Java alone
+        java = context._jsc.sc()
+        slots = int(java.maxNumConcurrentTasks(java.resourceProfileManager().defaultResourceProfile()))
+    except Exception:
+        return 0
+    return max(slots - int(context.defaultParallelism) if local else 0, slots // 2)
 
 
 def _python(master: str, given: Mapping[str, str]) -> str:

@@ -162,7 +162,7 @@ class Own(Bag):
     def _call(self, which: str, *given: Any) -> Any:
         try:
             return getattr(self._its, "finish" if which == "result" else which)(*given)
-        except PenstockError:
+        except (PenstockError, MemoryError):  # too little memory is not the row's fault: elsewhere it may do
             raise
         except Exception as error:
             raise BadRow(f"aggregate {self._called}: {which} failed", f"{type(error).__name__}: {error}") from error

@@ -1,6 +1,7 @@
 """The embedded log: topics in a directory, no server. Format: docs/adr/0005-log-format.md."""
 
 import secrets
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,7 @@ from penstock.storage.port import Storage
 
 if TYPE_CHECKING:
     from penstock.log.groups.port import Groups
+    from penstock.log.watching import Watch
 
 SEGMENT_SIZE = 64 << 20
 GROUPS = "groups.db"
@@ -75,6 +77,11 @@ class FileLog:
                 "the log has no place for groups: it lies in no directory", hint="read it with penstock.log.consumer.read"
             )
         return SqliteGroups(Path(self.storage.root) / GROUPS, self.clock)
+
+    def watch(self, topics: Sequence[str]) -> "Watch":
+        from penstock.log.file.watching import file_watch
+
+        return file_watch(self, topics)
 
     def clean(self, name: str, holds: Holds = nobody, *, eager: bool = True) -> list[Cleaned]:
         """Lets go what retention says, compacts, and rewrites closed segments: see `cleaning.topics.Cleanable`."""

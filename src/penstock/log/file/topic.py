@@ -160,6 +160,11 @@ class FileTopic:
             "torn_bytes_cut": sum(cut_bytes(place) for place in places),
         }
 
+    def directories(self) -> list[str]:
+        """Of its partitions, where they lie in directories of this machine."""
+        places = [self._store.place(p) for p in range(self._spec.partitions)]
+        return [f"{place.storage.root}/{place.directory}" for place in places if isinstance(place.storage, LocalStorage)]
+
     def close(self) -> None:
         """Closes the files; the next call opens them again."""
         with self._guard:

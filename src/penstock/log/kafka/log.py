@@ -2,6 +2,7 @@
 
 import secrets
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -32,6 +33,7 @@ from penstock.log.settings import check_spec
 
 if TYPE_CHECKING:
     from penstock.log.groups.port import Groups
+    from penstock.log.watching import Watch
 
 # Of a topic that is not compacted Kafka never uses this option: it holds the number under which its settings were announced.
 _NUMBER = "delete.retention.ms"
@@ -64,6 +66,11 @@ class KafkaLog:
         from penstock.log.kafka.groups.keeper import KafkaGroups
 
         return KafkaGroups(self.settings, self.clock)
+
+    def watch(self, topics: Sequence[str]) -> "Watch":
+        from penstock.log.kafka.watching import KafkaWatch
+
+        return KafkaWatch(self.settings, topics)
 
     def create(self, spec: TopicSpec) -> KafkaTopic:
         self._check(spec)

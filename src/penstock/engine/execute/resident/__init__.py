@@ -1,0 +1,1 @@
+"""A Spark task that stays: small epochs are sent to it instead of being Spark jobs of their own."""

@@ -1,0 +1,108 @@
+"""Where a driver waits for its resident tasks: a Unix socket of its own on this machine, else the address that Spark uses.
+
+There what is said is encrypted where Spark's connections are."""
+
+import secrets
+import socket
+import ssl
+from collections.abc import Mapping
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from penstock.engine.execute.resident.channel import HANDSHAKE, Channel, Closed, welcomed
+from penstock.engine.execute.resident.worker import Endpoint
+from penstock.errors import EngineError
+
+LONGEST_PATH = 100  # bytes of a Unix socket's path
+
+
+class Listener:
+    """Takes connections of one task. A stranger gets no further than the handshake."""
+
+    def __init__(self, place: Path | str, encrypted: bool = False) -> None:
+        """place: a directory for a Unix socket, or the address to listen at."""
+        secret, certificate = secrets.token_bytes(32), None
+        self._tls: ssl.SSLContext | None = None
+        self._path: Path | None = None
+        if isinstance(place, Path):
+            self._path = place / f"resident-{secrets.token_hex(4)}"
+            self._socket = socket.socket(socket.AF_UNIX)
+            self._socket.bind(str(self._path))
+            address: str | tuple[str, int] = str(self._path)
+        else:
+            if encrypted:
+                self._tls, certificate = own_certificate()
+            self._socket = socket.create_server((place, 0))
+            address = (place, self._socket.getsockname()[1])
+        self._socket.listen(8)
+        self.endpoint = Endpoint(address, secret, certificate)
+
+    def accept(self, patience: float) -> Channel | None:
+        """The next that connects and knows the secret; None if there is nobody within so many seconds."""
+        self._socket.settimeout(patience)
+        try:
+            connection, _ = self._socket.accept()
+        except (TimeoutError, BlockingIOError):
+            return None
+        try:
+            if self._tls:
+                connection.settimeout(HANDSHAKE)
+                connection = self._tls.wrap_socket(connection, server_side=True)
+            if connection.family != socket.AF_UNIX:
+                connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            return welcomed(connection, self.endpoint.secret)
+        except (OSError, Closed, TimeoutError):
+            connection.close()
+            return None
+
+    def close(self) -> None:
+        self._socket.close()
+        if self._path:
+            with suppress(OSError):
+                self._path.unlink()
+
+    def __del__(self) -> None:
+        self.close()
+
+
+def listener(local: bool, directory: Path, conf: Mapping[str, str]) -> Listener:
+    """For tasks of this Spark. EngineError where there can be none."""
+    if local and hasattr(socket, "AF_UNIX") and len(str(directory)) + len("/resident-12345678") < LONGEST_PATH:
+        return Listener(directory)
+    host = conf.get("spark.driver.host") or "127.0.0.1"
+    try:
+        return Listener(host, encrypted=conf.get("spark.network.crypto.enabled") == "true" and not local)
+    except OSError as error:
+        raise EngineError(f"cannot listen at {host}, the driver's address: {error}") from error
+
+
+def own_certificate() -> tuple[ssl.SSLContext, str]:
+    """A key and a certificate for this run alone, which tasks get from Spark; and the certificate as text."""
+    try:
+        from cryptography import x509
+        from cryptography.hazmat.primitives import hashes, serialization
+        from cryptography.hazmat.primitives.asymmetric import ec
+    except ImportError as error:
+        raise EngineError("Spark's connections are encrypted, and the package cryptography is missing") from error
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "penstock")])
+    now = datetime.now(UTC)
+    certificate = (
+        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=3650))
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    text = certificate.public_bytes(serialization.Encoding.PEM)
+    plain = serialization.NoEncryption()
+    private = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, plain)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    with TemporaryDirectory() as directory:  # mode 700; OpenSSL takes both from files alone
+        file = Path(directory) / "own.pem"
+        file.touch(0o600)
+        file.write_bytes(private + text)
+        context.load_cert_chain(file)
+    return context, text.decode()
