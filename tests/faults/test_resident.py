@@ -156,7 +156,7 @@ def test_small_epochs_go_to_the_task_that_stays(tmp_path: Path, tasks: SpawnedTa
 def test_an_epoch_whose_task_dies_is_run_again_and_another_task_comes(
     what: str, tmp_path: Path, tasks: SpawnedTasks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "HUNG", 1.0)
+    monkeypatch.setattr(module, "HUNG", 3.0)
     shop = Shop(tmp_path, tasks, 8)
     shop.epoch()
     stopped = list(tasks.live)
@@ -176,7 +176,7 @@ def test_an_epoch_whose_task_dies_is_run_again_and_another_task_comes(
 
 
 def test_a_task_that_wakes_too_late_harms_nobody(tmp_path: Path, tasks: SpawnedTasks, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "HUNG", 0.5)
+    monkeypatch.setattr(module, "HUNG", 3.0)
     monkeypatch.setattr(tasks, "cancelJobGroup", lambda group: None)  # Spark cannot reach it either
     shop = Shop(tmp_path, tasks, 6)
     shop.epoch()
