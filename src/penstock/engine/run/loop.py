@@ -73,14 +73,14 @@ def run(
                 budget.learn(report)
                 on_report(report)
             took = time.monotonic() - started
-            rest = max(every - took, _rest(report, took))
-            if rest > 0:
-                stop.wait(rest)
+            pause = max(every - took, rest(report, took))
+            if pause > 0:
+                stop.wait(pause)
             elif not report:
                 news.wait(min(IDLE_WAIT, driver.due()), driver.read_to())
 
 
-def _rest(report: Report | None, took: float) -> float:
+def rest(report: Report | None, took: float) -> float:
     """Behind an epoch that took all there was, as long as that has lasted: so that small epochs one behind the other take half of a
     run's time at most, and the next one takes more rows at once."""
     return min(took, REST) if report and not report.behind else 0.0

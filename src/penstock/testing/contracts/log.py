@@ -33,9 +33,10 @@ from penstock.testing.contracts.log_samples import (
     values,
 )
 from penstock.testing.contracts.log_senders import SenderContract
+from penstock.testing.contracts.log_watching import WatchContract
 
 
-class LogContract(SenderContract, DeleteContract, ABC):
+class LogContract(SenderContract, DeleteContract, WatchContract, ABC):
     """The promises of `penstock.log.port`, each as a test.
 
     An adapter says what its broker cannot do, and the tests then hold it to what is left: `dense = False` where offsets have gaps.
