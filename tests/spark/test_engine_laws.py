@@ -1,4 +1,4 @@
-"""A few of the laws' random cases with the work in Spark tasks: one task, or across tasks, chosen epoch by epoch."""
+"""A few of the laws' random cases with the work in Spark tasks: one that stays, one, or several, chosen epoch by epoch."""
 
 import random
 import shutil
@@ -17,6 +17,7 @@ from laws.test_engine_laws import a_case
 from penstock.core.time import FixedClock
 from penstock.engine.execute.job import travels_whole
 from penstock.engine.execute.placement import Placement
+from penstock.engine.execute.resident.residents import ResidentTask, residents_of
 from penstock.engine.execute.spark_tasks import AcrossTasks, OneTask
 from penstock.engine.run.context import FlowContext
 from penstock.engine.run.driver import Driver
@@ -72,7 +73,8 @@ class InTasks(One):
 
     def _place(self, rows: int) -> Placement:
         context = self.run.how.spark.sparkContext  # type: ignore[attr-defined]
-        return self.run.rng.choice((OneTask(context), AcrossTasks(context, 2)))
+        resident = ResidentTask(residents_of(context, True, print), OneTask(context))
+        return self.run.rng.choice((resident, OneTask(context), AcrossTasks(context, 2)))
 
 
 @pytest.fixture(autouse=True, scope="module")

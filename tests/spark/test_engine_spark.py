@@ -15,6 +15,7 @@ import pytest
 from faults.engine_shop import check, fill, last_decision, make_input, report, shop, topic_rows, view
 from penstock import Flow, Schema, Tumbling, agg
 from penstock.engine.execute.placement import InProcess, Placement
+from penstock.engine.execute.resident.residents import ResidentTask, residents_of
 from penstock.engine.execute.spark_tasks import AcrossTasks, OneTask
 from penstock.engine.run import loop
 from penstock.engine.run.driver import Driver
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 PLACES: dict[str, Callable[[Any], Placement]] = {
     "in process": lambda context: InProcess(),
     "one task": OneTask,
+    "resident task": lambda context: ResidentTask(residents_of(context, True, print), OneTask(context)),
     "across tasks": lambda context: AcrossTasks(context, 2),
 }
 
