@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from datetime import timedelta
+from functools import lru_cache
 from typing import Any
 
 import orjson
@@ -51,6 +52,7 @@ def encode_settings(spec: TopicSpec, id: str) -> bytes:
     return orjson.dumps(fields, option=orjson.OPT_INDENT_2)
 
 
+@lru_cache(maxsize=256)  # a topic is opened several times an epoch
 def decode_settings(data: bytes, where: str) -> tuple[TopicSpec, str]:
     """The settings and the topic's id; Damaged if the file is something else."""
     try:

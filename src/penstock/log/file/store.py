@@ -77,6 +77,11 @@ class TopicStore:
         where = f"kept in {twin.root}" if twin else "this machine has no memory directory, so it is kept as with os"
         return f"memory: {where}"
 
+    def version(self) -> tuple[int, int]:
+        """How many schemas there are, and how often the settings were altered. Neither ever gets less."""
+        names = self.storage.list(self.directory)
+        return 1 + sum(name.startswith("schema-") for name in names), sum(name.startswith("settings-") for name in names)
+
     def schemas(self) -> list[Schema | None]:
         """All versions, the oldest first."""
         names = [n for n in self.storage.list(self.directory) if n.startswith("schema-")]

@@ -177,7 +177,8 @@ class FileTopic:
         self._notice_fork()
         with self._guard:  # one after the other, so that what is known never goes back
             before, self._looked = self._known, time.monotonic()
-            self._known = _Settings.of(self._store)
+            if self._store.version() != before.version:
+                self._known = _Settings.of(self._store)
             return before.version != self._known.version
 
     def _notice(self) -> None:

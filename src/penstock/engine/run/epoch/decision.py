@@ -12,7 +12,7 @@ A flow's directory:
 import re
 import zlib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import orjson
@@ -85,7 +85,12 @@ class Decision:
         return {r.file for r in self.state} | {s.file for s in self.staged}
 
     def encode(self) -> bytes:
-        body = orjson.dumps(asdict(self), default=list, option=orjson.OPT_NON_STR_KEYS | orjson.OPT_SORT_KEYS)
+        sources = {
+            name: vars(source) | {"partitions": {number: vars(state) for number, state in source.partitions.items()}}
+            for name, source in self.sources.items()
+        }
+        fields = vars(self) | {"sources": sources}
+        body = orjson.dumps(fields, default=list, option=orjson.OPT_NON_STR_KEYS | orjson.OPT_SORT_KEYS)
         return b"penstock decision %d %08x\n" % (FORMAT, _checksum(FORMAT, body)) + body + b"\n"
 
     @staticmethod
