@@ -38,7 +38,15 @@ def doctor(warm: bool, deep: bool) -> int:
 
     home = find_home()
     worst = "ok"
-    for check in (lambda: _home(home), _python, _java, lambda: _log(home, deep), lambda: _flows(home), lambda: _views(home, deep)):
+    for check in (
+        lambda: _home(home),
+        _python,
+        _java,
+        lambda: _promptness(home),
+        lambda: _log(home, deep),
+        lambda: _flows(home),
+        lambda: _views(home, deep),
+    ):
         for level, what, hint in _careful(check):
             click.echo(printable(f"{SIGNS[level]} {what}" + (f"\n    {hint}" if hint else "")))
             worst = "bad" if level == "bad" else worst
@@ -116,6 +124,24 @@ def _java() -> "Iterator[Finding]":
         yield Finding(
             "warn", "class-data archive: not there yet, so Spark starts slowly", "it comes by itself; now: penstock doctor --warm"
         )
+
+
+def _promptness(home: Path) -> "Iterator[Finding]":
+    """How soon a live run sees what is appended, and what a small epoch costs it."""
+    from importlib.util import find_spec
+
+    from penstock.engine.diagnose.inspect import Finding
+    from penstock.log.watching import POLL
+    from penstock.storage.watching import why_not
+
+    reason = why_not(home)
+    if reason:
+        yield Finding("warn", f"a live run looks at the log every {POLL * 1000:.0f} ms, for nobody tells it of appends: {reason}")
+    else:
+        yield Finding("ok", "a live run is woken by every append")
+    if find_spec("cryptography") is None:
+        what = "on a cluster whose connections are encrypted every epoch is a Spark job, for the package cryptography is missing"
+        yield Finding("warn", what, "pip install 'penstock[cluster]'; on this machine alone it is not needed")
 
 
 def _log(home: Path, deep: bool) -> "Iterator[Finding]":

@@ -11,7 +11,7 @@ def spark_text(runtime: Runtime, plan: Plan) -> str:
     lines = [
         "",
         f"on Spark ({runtime.master or 'local'}):",
-        f"  up to {SMALL:,} rows: every segment in one task, without a shuffle",
+        f"  up to {SMALL:,} rows: every segment in one task, without a shuffle, {runtime.small_epochs()}",
     ]
     for segment in range(program.segments):
         lines += _segment(program, segment)

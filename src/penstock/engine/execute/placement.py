@@ -5,6 +5,8 @@ Each placement runs one segment: units of input (ranges of the log, or files) at
 
 import time
 from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Protocol
 
 from penstock.engine.execute.job import Job, Result
@@ -20,9 +22,14 @@ class InProcess:
 
     def run(self, job: Job) -> Result:
         task = Task(job)
-        started = time.perf_counter()
-        task.read(job.ranges, job.carried)
-        task.result.seconds["read"] += time.perf_counter() - started
+        with _timed(task.result, "read"):
+            task.read(job.ranges, job.carried)
+        with _timed(task.result, "step"):
+            self._levels(job, task)
+        with _timed(task.result, "write"):
+            return task.finish()
+
+    def _levels(self, job: Job, task: Task) -> None:
         waiting: dict[int, Blocks] = defaultdict(lambda: defaultdict(list))
         for level in job.levels():
             for bucket, blocks in split(task.blocks, job.buckets).items():
@@ -30,7 +37,10 @@ class InProcess:
                     waiting[bucket][place] += tables
             task.blocks.clear()
             task.run_level(level, waiting, range(job.buckets))
-        started = time.perf_counter()
-        result = task.finish()
-        result.seconds["write"] += time.perf_counter() - started
-        return result
+
+
+@contextmanager
+def _timed(result: Result, part: str) -> Iterator[None]:
+    started = time.perf_counter()
+    yield
+    result.seconds[part] += time.perf_counter() - started

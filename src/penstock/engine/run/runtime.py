@@ -13,6 +13,7 @@ import pyarrow as pa
 from penstock.core.schema import Schema
 from penstock.engine.execute.job import Carried, Job, Result
 from penstock.engine.execute.placement import Placement
+from penstock.engine.execute.resident.listening import no_residents
 from penstock.engine.execute.resident.residents import ResidentTask, residents_of
 from penstock.engine.execute.spark_tasks import AcrossTasks, OneTask, plain_memory
 from penstock.engine.run.context import Fail, FlowContext
@@ -20,7 +21,7 @@ from penstock.engine.run.driver import Driver
 from penstock.engine.run.offsets import OffsetPublisher
 from penstock.engine.run.outputs import targets
 from penstock.engine.run.revival import Watch
-from penstock.engine.spark.cluster import is_local
+from penstock.engine.spark.cluster import is_local, protection
 from penstock.errors import BadFlow
 from penstock.flow.graph import FlowGraph
 from penstock.flow.resolve import resolve
@@ -156,9 +157,21 @@ class Runtime:
         with self._watch.guard:
             return SqlSteps(self.session)
 
+    @property
+    def _stays(self) -> bool:
+        return self.conf.get(RESIDENT, "true") != "false"
+
+    def small_epochs(self) -> str:
+        """Where they run, in words."""
+        if not self._stays:
+            return f"a Spark job for each ({RESIDENT}=false)"
+        master = self.master or self.conf.get("spark.master") or "local"
+        why = None if self.local else no_residents(protection(master, self.conf) | dict(self.conf))
+        return f"a Spark job for each: {why}" if why else "in a Spark task that stays"
+
     def place(self, rows: int) -> Placement:
         context = self._now()
-        residents = residents_of(context, self.local, self.say) if self.conf.get(RESIDENT, "true") != "false" else None
+        residents = residents_of(context, self.local, self.say) if self._stays else None
         if rows <= int(self.conf.get(ONE_TASK_ROWS, SMALL if self.local else SMALL_ON_CLUSTER)):
             return ResidentTask(residents, OneTask(context)) if residents else OneTask(context)
         if residents and not self.local:

@@ -8,6 +8,7 @@ import ssl
 from collections.abc import Mapping
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -15,6 +16,7 @@ from penstock.engine.execute.resident.channel import HANDSHAKE, Channel, Closed,
 from penstock.engine.execute.resident.worker import Endpoint
 from penstock.errors import EngineError
 
+_NO_PACKAGE = "Spark's connections are encrypted, and the package cryptography is missing (pip install 'penstock[cluster]')"
 LONGEST_PATH = 100  # bytes of a Unix socket's path
 
 
@@ -78,6 +80,13 @@ def listener(local: bool, directory: Path, conf: Mapping[str, str]) -> Listener:
         raise EngineError(f"cannot listen at {host}, the driver's address: {error}") from error
 
 
+def no_residents(conf: Mapping[str, str]) -> str | None:
+    """Why a cluster with these settings can have no resident tasks, as far as it can be known before it is reached."""
+    if conf.get("spark.network.crypto.enabled") == "true" and find_spec("cryptography") is None:
+        return _NO_PACKAGE
+    return None
+
+
 def own_certificate() -> tuple[ssl.SSLContext, str]:
     """A key and a certificate for this run alone, which tasks get from Spark; and the certificate as text."""
     try:
@@ -85,7 +94,7 @@ def own_certificate() -> tuple[ssl.SSLContext, str]:
         from cryptography.hazmat.primitives import hashes, serialization
         from cryptography.hazmat.primitives.asymmetric import ec
     except ImportError as error:
-        raise EngineError("Spark's connections are encrypted, and the package cryptography is missing") from error
+        raise EngineError(_NO_PACKAGE) from error
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "penstock")])
     now = datetime.now(UTC)
