@@ -131,6 +131,16 @@ def test_the_driver_listens_where_spark_does(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+def test_behind_a_firewall_the_ports_can_be_chosen(tmp_path: Path) -> None:
+    free = listener(False, tmp_path, {"spark.driver.host": "127.0.0.1"})
+    base = int(free.endpoint.address[1])
+    conf = {"spark.driver.host": "127.0.0.1", "spark.penstock.resident.port": str(base)}
+    others = [listener(False, tmp_path, conf) for _ in range(2)]
+    assert [base < int(each.endpoint.address[1]) < base + 16 for each in others] == [True, True]
+    for each in (free, *others):
+        each.close()
+
+
 def served(ends: Any, idle: float = 5.0) -> tuple[Channel, threading.Thread, list[Any]]:
     thread, outcome = in_thread(serve, Channel(ends[1]), idle)
     return Channel(ends[0]), thread, outcome

@@ -2,6 +2,7 @@
 
 There what is said is encrypted where Spark's connections are."""
 
+import errno
 import secrets
 import socket
 import ssl
@@ -17,14 +18,16 @@ from penstock.engine.execute.resident.worker import Endpoint
 from penstock.errors import EngineError
 
 _NO_PACKAGE = "Spark's connections are encrypted, and the package cryptography is missing (pip install 'penstock[cluster]')"
+PORT = "spark.penstock.resident.port"  # where the driver of a cluster listens; 0: anywhere
+_PORTS = 16  # that are tried, one behind the other
 LONGEST_PATH = 100  # bytes of a Unix socket's path
 
 
 class Listener:
     """Takes connections of one task. A stranger gets no further than the handshake."""
 
-    def __init__(self, place: Path | str, encrypted: bool = False) -> None:
-        """place: a directory for a Unix socket, or the address to listen at."""
+    def __init__(self, place: Path | str, encrypted: bool = False, port: int = 0) -> None:
+        """place: a directory for a Unix socket, or the address to listen at; port: or the first free one of those behind it."""
         secret, certificate = secrets.token_bytes(32), None
         self._tls: ssl.SSLContext | None = None
         self._path: Path | None = None
@@ -36,7 +39,7 @@ class Listener:
         else:
             if encrypted:
                 self._tls, certificate = own_certificate()
-            self._socket = socket.create_server((place, 0))
+            self._socket = _first_free(place, port)
             address = (place, self._socket.getsockname()[1])
         self._socket.listen(8)
         self.endpoint = Endpoint(address, secret, certificate)
@@ -73,11 +76,21 @@ def listener(local: bool, directory: Path, conf: Mapping[str, str]) -> Listener:
     """For tasks of this Spark. EngineError where there can be none."""
     if local and hasattr(socket, "AF_UNIX") and len(str(directory)) + len("/resident-12345678") < LONGEST_PATH:
         return Listener(directory)
-    host = conf.get("spark.driver.host") or "127.0.0.1"
+    host, port = conf.get("spark.driver.host") or "127.0.0.1", int(conf.get(PORT, "0"))
     try:
-        return Listener(host, encrypted=conf.get("spark.network.crypto.enabled") == "true" and not local)
+        return Listener(host, conf.get("spark.network.crypto.enabled") == "true" and not local, port)
     except OSError as error:
         raise EngineError(f"cannot listen at {host}, the driver's address: {error}") from error
+
+
+def _first_free(host: str, port: int) -> socket.socket:
+    for tried in range(port, port + _PORTS if port else 1):
+        try:
+            return socket.create_server((host, tried))
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise
+    raise OSError(errno.EADDRINUSE, f"ports {port} to {port + _PORTS - 1} are all in use")
 
 
 def no_residents(conf: Mapping[str, str]) -> str | None:
