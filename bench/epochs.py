@@ -1,4 +1,7 @@
-"""Small epochs of 1,000 rows: one and three keyed steps, against Structured Streaming; and from a producer into the view."""
+"""Small epochs of 1,000 rows, one and three keyed steps: in a task that stays, as a Spark job each, and Structured Streaming's.
+
+And from a producer into the view: on one machine both ways, and on a cluster of two workers.
+"""
 
 import random
 import shutil
@@ -20,7 +23,9 @@ from streaming import Streaming
 from penstock import Flow, Position, Producer, Tumbling, View, agg
 from penstock.core.schema import Schema
 from penstock.engine.run import loop
+from penstock.engine.run.runtime import RESIDENT
 from penstock.log.port import TopicSpec
+from penstock.testing.servers.spark_cluster import SparkCluster
 
 _ROWS, _KEYS = 1_000, 1_000
 _BETWEEN = 0.3  # seconds, on average, between two batches of a producer that waits for its rows to be seen
@@ -41,7 +46,7 @@ def three_steps(flow: Flow, schema: str, view: str) -> None:
 
 
 def penstock(directory: Path, wish: dict[str, Any]) -> list[dict[str, Any]]:
-    bench = Bench(directory / "home")
+    bench = Bench(directory / f"home-{wish['name']}", conf=wish["conf"])
     table = events(wish["epochs"] * _ROWS, _KEYS)
     fill(bench.runtime.log, "events", table, frame=_ROWS // 4)
     results = []
@@ -49,7 +54,7 @@ def penstock(directory: Path, wish: dict[str, Any]) -> list[dict[str, Any]]:
         ran = bench.run(lambda flow, number=number, define=define: define(flow, ddl(table), f"out{number}"), _ROWS, wish["epochs"])
         warm = ran.reports[wish["skip"] :]
         steps = {name: median(r.steps.get(name, 0.0) for r in warm) for name in warm[-1].steps}
-        _kept(bench.view(f"out{number}"), directory / f"penstock{number}.parquet")
+        _kept(bench.view(f"out{number}"), directory / f"{wish['name']}{number}.parquet")
         results.append(
             {"seconds": [r.seconds for r in warm], "first": ran.reports[0].seconds, "foreign": ran.foreign, "steps": steps}
         )
@@ -87,8 +92,21 @@ def structured(directory: Path, wish: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def latency(directory: Path, wish: dict[str, Any]) -> dict[str, Any]:
+    if wish["name"] == "cluster":
+        (directory / "cluster").mkdir()
+        with SparkCluster(directory / "cluster", memory="2g") as cluster:
+            secret = {name: value for name, value in cluster.settings().items() if "secret" in name}
+            conf = {"spark.executor.memory": "1g", "spark.executor.cores": "1", **secret}
+            found = _live(Bench(directory / "live-cluster", None, cluster.url, conf), wish)
+            from pyspark import SparkContext
+
+            SparkContext.getOrCreate().stop()
+            return found
+    return _live(Bench(directory / f"live-{wish['name']}", conf=wish["conf"]), wish)
+
+
+def _live(bench: Bench, wish: dict[str, Any]) -> dict[str, Any]:
     """A flow in `run` mode and a producer beside it: from before the durable append until the view holds what the rows led to."""
-    bench = Bench(directory / "live")
     table = events(wish["sends"] * _ROWS, _KEYS)
     topic = bench.runtime.log.create(TopicSpec("events", 1, Schema(table.schema), time="ts"))
     driver = bench.started(lambda flow: one_step(flow, ddl(table), "live"))
@@ -116,17 +134,21 @@ def _sent(producer: Producer, view: View, rows: pa.Table, pause: random.Random) 
 
 
 def same(directory: Path, number: int) -> str:
-    """How many rows of both sides are equal; the script ends if one differs."""
-    ours, theirs = (
+    """How many rows of all sides are equal; the script ends if one differs."""
+    ours, jobs, theirs = (
         pl.read_parquet(directory / f"{side}{number}.parquet")
         .select(pl.col("k", "n").cast(pl.Int64), "total", pl.col("ts").dt.epoch("us"))
         .sort("ts", "k")
-        for side in ("penstock", "structured")
+        for side in ("stays", "job", "structured")
     )
     theirs = theirs.with_columns(pl.col("ts") + 1)  # Spark gives a window the last microsecond before its end
-    if not ours.equals(theirs):
+    if not (ours.equals(theirs) and ours.equals(jobs)):
         raise SystemExit(f"the results differ: {len(ours):,} rows of Penstock, {len(theirs):,} of Structured Streaming")
     return f"{len(ours):,} equal"
+
+
+WAYS = {"stays": "Penstock, a task that stays", "job": "Penstock, a Spark job each"}
+CONF: dict[str, dict[str, str]] = {"stays": {}, "job": {RESIDENT: "false"}, "cluster": {}}
 
 
 def main() -> None:
@@ -135,27 +157,43 @@ def main() -> None:
     skip = count // 3
     measured = f"numbers {skip + 1} to {count}"
     out = Table(
-        f"Epochs of 1,000 rows, 1,000 keys: {measured}", "keyed steps", "side", "median", "p90", "first", "ratio", "rows", "foreign"
+        f"Epochs of 1,000 rows, 1,000 keys: {measured}; ratios to Structured Streaming",
+        *("keyed steps", "side", "median", "p90", "first", "ratio", "rows", "foreign"),
     )
     steps = Table(
-        "Penstock's epoch by numbered step, medians in milliseconds (run.* are parts of run)", "keyed steps", "milliseconds"
+        "Penstock's epoch by numbered step, medians in milliseconds (run.* are parts of run)", "keyed steps", "side", "milliseconds"
     )
-    seen = Table("From a producer into the view, `run` mode, 1,000 rows at a time, durable", "p50", "p90", "foreign")
+    seen = Table(
+        "From a producer into the view, `run` mode, 1,000 rows at a time, durable", "side", "p50", "p90", "p99", "ratio", "foreign"
+    )
     with tempfile.TemporaryDirectory(prefix="bench-") as name:
-        directory = Path(name)
-        ours = apart(__file__, "penstock", directory, {"epochs": count, "skip": skip})
-        live = apart(__file__, "latency", directory, {"sends": count, "skip": skip})
-        shutil.rmtree(directory / "home")
-        theirs = apart(__file__, "structured", directory, {"epochs": count, "skip": skip})
+        directory, wish = Path(name), {"epochs": count, "sends": count, "skip": skip}
+        ours = {way: apart(__file__, "penstock", directory, wish | {"name": way, "conf": CONF[way]}) for way in WAYS}
+        live = {way: apart(__file__, "latency", directory, wish | {"name": way, "conf": CONF[way]}) for way in CONF}
+        for way in WAYS:
+            shutil.rmtree(directory / f"home-{way}")
+        theirs = apart(__file__, "structured", directory, wish)
         equal = [same(directory, number) for number in range(2)]
-    for number, us, them, rows in zip((1, 3), ours, theirs, equal, strict=True):
-        ratio = f"**{median(them['seconds']) / median(us['seconds']):.1f}×**"
-        for side, facts, *said in (("Penstock", us, ratio, rows), ("Structured Streaming", them, "", "")):
-            times = milliseconds(median(facts["seconds"])), milliseconds(percentile(facts["seconds"], 0.9))
-            out.add(number, side, *times, milliseconds(facts["first"]), *said, percent(facts["foreign"]))
-        steps.add(number, " · ".join(f"{name} {seconds * 1e3:.1f}" for name, seconds in us["steps"].items()))
-    seen.add(milliseconds(median(live["seconds"])), milliseconds(percentile(live["seconds"], 0.9)), percent(live["foreign"]))
+    for index, number in enumerate((1, 3)):
+        them = theirs[index]
+        for way, title in WAYS.items():
+            us = ours[way][index]
+            ratio = f"**{median(them['seconds']) / median(us['seconds']):.1f}×**"
+            out.add(number, title, *_times(us), ratio, equal[index], percent(us["foreign"]))
+            parts = " · ".join(f"{part} {seconds * 1e3:.1f}" for part, seconds in us["steps"].items())
+            steps.add(number, title, parts)
+        out.add(number, "Structured Streaming", *_times(them), "", "", percent(them["foreign"]))
+    for way, facts in live.items():
+        title = WAYS.get(way, "a task that stays, on a cluster of two workers")
+        ratio = f"{median(facts['seconds']) / median(live['stays']['seconds']):.1f}"
+        quantiles = (milliseconds(percentile(facts["seconds"], share)) for share in (0.5, 0.9, 0.99))
+        seen.add(title, *quantiles, ratio, percent(facts["foreign"]))
     publish("epochs", [out, steps, seen], given.markdown)
+
+
+def _times(facts: dict[str, Any]) -> tuple[str, str, str]:
+    median_of, p90 = median(facts["seconds"]), percentile(facts["seconds"], 0.9)
+    return milliseconds(median_of), milliseconds(p90), milliseconds(facts["first"])
 
 
 if __name__ == "__main__":

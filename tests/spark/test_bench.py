@@ -77,7 +77,22 @@ def test_a_local_copy_and_lookups_give_the_same(tmp_path: Path) -> None:
 @pytest.mark.long
 def test_small_epochs(tmp_path: Path) -> None:
     text = ran("epochs", "--rows", "6000", document=tmp_path / "out.md")
-    assert "From a producer into the view" in text
+    assert "| Penstock, a task that stays" in text
+    assert "| Penstock, a Spark job each" in text
+    assert "| a task that stays, on a cluster of two workers" in text
+
+
+@pytest.mark.long
+def test_real_time_mode(tmp_path: Path) -> None:
+    text = ran("real_time", document=tmp_path / "out.md")
+    assert "| Spark, real-time mode (at least once) |" in text
+    assert "| Penstock (exactly once) " in text
+
+
+@pytest.mark.long
+def test_a_run_without_input(tmp_path: Path) -> None:
+    text = ran("idle", "--rows", "2", document=tmp_path / "out.md")
+    assert "| share of a core |" in text
 
 
 def test_what_each_part_costs_by_itself(tmp_path: Path) -> None:
