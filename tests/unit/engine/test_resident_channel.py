@@ -73,7 +73,7 @@ def test_a_stranger_who_says_nothing_is_left_after_a_moment(tmp_path: Path, monk
     waiting = Listener(tmp_path)
     with socket.socket(socket.AF_UNIX) as stranger:
         stranger.connect(str(waiting.endpoint.address))
-        assert waiting.accept(1.0) is None
+        assert waiting.accept() is None
         assert stranger.recv(32)  # the driver's number, and then the end
         assert stranger.recv(1) == b""
     waiting.close()
@@ -98,7 +98,7 @@ def test_a_message_that_does_not_go_on_is_not_waited_for(ends: Any) -> None:
 def test_over_tcp_too_and_encrypted_if_spark_is(encrypted: bool) -> None:
     waiting = Listener("127.0.0.1", encrypted)
     thread, outcome = in_thread(lambda: introduced(waiting.endpoint.connect(), waiting.endpoint.secret))
-    driver = waiting.accept(5.0)
+    driver = waiting.accept()
     thread.join()
     assert driver
     driver.send(Kind.JOB, b"x" * 1_000_000)
@@ -111,11 +111,20 @@ def test_a_task_talks_to_the_driver_of_its_own_certificate_alone() -> None:
     right, wrong = Listener("127.0.0.1", encrypted=True), Listener("127.0.0.1", encrypted=True)
     led_astray = Endpoint(wrong.endpoint.address, right.endpoint.secret, right.endpoint.certificate)
     thread, outcome = in_thread(led_astray.connect)
-    assert wrong.accept(5.0) is None
+    assert wrong.accept() is None
     thread.join()
     assert isinstance(outcome[0], OSError)
     right.close()
     wrong.close()
+
+
+def test_who_waits_for_a_connection_is_woken_by_the_end(tmp_path: Path) -> None:
+    for waiting in (Listener(tmp_path), Listener("127.0.0.1")):
+        thread, outcome = in_thread(waiting.accept)
+        time.sleep(0.05)
+        waiting.close()
+        thread.join(10.0)
+        assert isinstance(outcome[0], Closed)
 
 
 def test_the_driver_listens_where_spark_does(tmp_path: Path) -> None:

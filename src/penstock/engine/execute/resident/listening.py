@@ -14,7 +14,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from penstock.engine.execute.resident.channel import HANDSHAKE, Channel, Closed, welcomed
-from penstock.engine.execute.resident.worker import Endpoint
+from penstock.engine.execute.resident.worker import IDLE, IDLE_ON_CLUSTER, Endpoint
 from penstock.errors import EngineError
 
 _NO_PACKAGE = "Spark's connections are encrypted, and the package cryptography is missing (pip install 'penstock[cluster]')"
@@ -26,7 +26,7 @@ LONGEST_PATH = 100  # bytes of a Unix socket's path
 class Listener:
     """Takes connections of one task. A stranger gets no further than the handshake."""
 
-    def __init__(self, place: Path | str, encrypted: bool = False, port: int = 0) -> None:
+    def __init__(self, place: Path | str, encrypted: bool = False, port: int = 0, idle: float = IDLE) -> None:
         """place: a directory for a Unix socket, or the address to listen at; port: or the first free one of those behind it."""
         secret, certificate = secrets.token_bytes(32), None
         self._tls: ssl.SSLContext | None = None
@@ -42,15 +42,15 @@ class Listener:
             self._socket = _first_free(place, port)
             address = (place, self._socket.getsockname()[1])
         self._socket.listen(8)
-        self.endpoint = Endpoint(address, secret, certificate)
+        self.endpoint = Endpoint(address, secret, certificate, idle)
 
-    def accept(self, patience: float) -> Channel | None:
-        """The next that connects and knows the secret; None if there is nobody within so many seconds."""
-        self._socket.settimeout(patience)
+    def accept(self) -> Channel | None:
+        """Waits for the next that connects: a channel, or None for one that does not know the secret. Closed when we do not listen
+        any more."""
         try:
             connection, _ = self._socket.accept()
-        except (TimeoutError, BlockingIOError):
-            return None
+        except OSError as error:
+            raise Closed(str(error)) from error
         try:
             if self._tls:
                 connection.settimeout(HANDSHAKE)
@@ -63,6 +63,8 @@ class Listener:
             return None
 
     def close(self) -> None:
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)  # who waits for a connection is woken
         self._socket.close()
         if self._path:
             with suppress(OSError):
@@ -78,7 +80,8 @@ def listener(local: bool, directory: Path, conf: Mapping[str, str]) -> Listener:
         return Listener(directory)
     host, port = conf.get("spark.driver.host") or "127.0.0.1", int(conf.get(PORT, "0"))
     try:
-        return Listener(host, conf.get("spark.network.crypto.enabled") == "true" and not local, port)
+        encrypted = conf.get("spark.network.crypto.enabled") == "true" and not local
+        return Listener(host, encrypted, port, IDLE if local else IDLE_ON_CLUSTER)
     except OSError as error:
         raise EngineError(f"cannot listen at {host}, the driver's address: {error}") from error
 

@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
+from queue import Empty, SimpleQueue
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -20,7 +21,8 @@ from penstock.engine.spark.settings import resident_slots
 from penstock.errors import EngineError, PenstockError, TornEpoch
 
 HUNG = 10.0  # seconds without a sign of life, after which a task is given up
-START = 60.0  # seconds that the first epoch waits for its task; later ones do not wait
+START = 60.0  # seconds that an epoch waits for a task that was started for it
+CALM = 30.0  # seconds behind a loss in which nobody waits
 _LOOK = 0.2  # seconds between two looks whether the job of a task that is waited for has failed
 TRIES, WITHIN = 5, 60.0  # jobs that may end without having been of use, in so many seconds: then no more are started
 
@@ -31,11 +33,23 @@ class Resident:
     def __init__(self, context: Any, listener: Listener) -> None:
         self._context, self._listener = context, listener
         self._channel: Channel | None = None
+        self._arrivals: SimpleQueue[Channel] = SimpleQueue()
         self._group = f"penstock-resident-{uuid.uuid4().hex[:8]}"
         self.served = 0  # jobs
+        self.fresh = True  # nobody has waited for it yet
         self._given_up = False
         self._job = threading.Thread(target=self._run_job, name=self._group, daemon=True)
         self._job.start()
+        threading.Thread(target=self._accept, name=f"{self._group}-accept", daemon=True).start()
+
+    def _accept(self) -> None:
+        """In a thread of its own: strangers may connect, and say nothing for a while. A task that Spark has started anew connects
+        again, and the newest counts."""
+        with suppress(Closed):
+            while True:
+                channel = self._listener.accept()
+                if channel:
+                    self._arrivals.put(channel)
 
     def _run_job(self) -> None:
         """Spark's job, as long as it lasts: Spark places the task, and starts it anew where its process dies."""
@@ -53,12 +67,24 @@ class Resident:
 
     def reached(self, patience: float = 0.0) -> bool:
         """Whether the task is connected; waits so many seconds for it, as long as its job goes on."""
-        deadline = time.monotonic() + patience
-        while self._channel is None:
-            self._channel = self._listener.accept(min(_LOOK, max(0.0, deadline - time.monotonic())))
-            if self._channel is None and (self.ended or time.monotonic() >= deadline):
+        deadline, self.fresh = time.monotonic() + patience, False
+        while not self._arrived(0.0) and not self._channel:
+            left = deadline - time.monotonic()
+            if left <= 0 or self.ended:
                 return False
+            self._arrived(min(left, _LOOK))
         return True
+
+    def _arrived(self, patience: float) -> bool:
+        """Takes the newest connection, if there is one."""
+        arrived = False
+        with suppress(Empty):
+            while True:
+                channel = self._arrivals.get(timeout=patience) if patience else self._arrivals.get_nowait()
+                if self._channel:
+                    self._channel.close()
+                self._channel, arrived, patience = channel, True, 0.0
+        return arrived
 
     def run(self, data: bytes) -> Result:
         """TornEpoch if the task has gone, does not answer any more, or has met with what nobody foresaw."""
@@ -113,28 +139,24 @@ class Residents:
         self._guard = threading.Lock()
         self._idle: list[Resident] = []
         self._count = 0
-        self._met = False  # whether one has ever been reached
-        self._lost = False  # whether the last epoch was
+        self._lost, self._loss = False, float("-inf")  # whether the last epoch was, and when one was
         self._useless: list[float] = []  # when jobs have ended without having been of use
         self.refused = "" if most else "Spark has no slot to spare"
 
     @contextmanager
     def taken(self) -> Iterator[Resident | None]:
-        """One that is connected and idle, for this thread alone; None where there is none just now. Only the first is waited for:
-        behind a loss a Spark job is there sooner than another task."""
+        """One that is connected and idle, for this thread alone; None where there is none just now. One that has just been started
+        is waited for, but not behind a loss: then a Spark job is there sooner."""
         if self._lost:
             self._lost = False
             yield None
             return
         resident = self._take()
+        waits = resident is not None and resident.fresh and time.monotonic() > self._loss + CALM
         try:
-            if resident and resident.reached(0.0 if self._met else START):
-                self._met = True
-                yield resident
-            else:
-                yield None
+            yield resident if resident and resident.reached(START if waits else 0.0) else None
         except TornEpoch:
-            self._lost = True
+            self._lost, self._loss = True, time.monotonic()
             raise
         finally:
             if resident:

@@ -16,7 +16,7 @@ from penstock.engine.execute.placement import InProcess
 from penstock.engine.execute.resident.channel import Channel, Closed, Kind, introduced
 from penstock.errors import PenstockError
 
-IDLE = 60.0  # seconds without a job, after which the task ends and Spark has its slot back
+IDLE, IDLE_ON_CLUSTER = 600.0, 60.0  # seconds without a job, after which the task ends and Spark has its slot back
 BEAT = 1.0  # seconds between two signs of life while a job is worked on
 LIFE = 10_000  # jobs after which a fresh process takes over
 LOOK = 500  # jobs between two looks at the memory
@@ -30,6 +30,7 @@ class Endpoint:
     address: str | tuple[str, int]  # of a Unix socket, or a host and a port
     secret: bytes
     certificate: str | None = None  # PEM, of the driver's end; None: the connection is not encrypted
+    idle: float = IDLE
 
     def connect(self) -> socket.socket:
         if isinstance(self.address, str):
@@ -61,13 +62,13 @@ def stay(endpoint: Endpoint, rows: Iterable[Any]) -> list[Any]:
     except (OSError, Closed):
         return []  # the driver has given this task up
     try:
-        serve(channel)
+        serve(channel, endpoint.idle)
     finally:
         channel.close()
     return []
 
 
-def serve(channel: Channel, idle: float = IDLE) -> None:
+def serve(channel: Channel, idle: float) -> None:
     """Runs jobs until the driver is gone or has had none for a while. WornOut after many."""
     with Beats(channel) as beats:
         for served in range(1, LIFE + 1):
