@@ -88,6 +88,11 @@ def test_a_message_that_is_too_long_ends_the_conversation(ends: Any) -> None:
         talk.send(Kind.JOB, b"")
 
 
+def test_a_message_that_nobody_takes_is_given_up(ends: Any) -> None:
+    with pytest.raises(TimeoutError):
+        Channel(ends[0]).send(Kind.JOB, b"x" * 10_000_000, 0.05)
+
+
 def test_a_message_that_does_not_go_on_is_not_waited_for(ends: Any) -> None:
     ends[1].sendall(channel._HEADER.pack(Kind.RESULT, 100) + b"half")
     with pytest.raises(TimeoutError):

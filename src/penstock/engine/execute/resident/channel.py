@@ -38,10 +38,15 @@ class Channel:
         self._socket = connection
         self._sending = threading.Lock()
 
-    def send(self, kind: Kind, data: bytes = b"") -> None:
+    def send(self, kind: Kind, data: bytes = b"", patience: float | None = None) -> None:
+        """TimeoutError if the other side does not take it within so many seconds."""
         try:
             with self._sending:
+                if patience is not None:
+                    self._socket.settimeout(patience)
                 self._socket.sendall(_HEADER.pack(kind, len(data)) + data)
+        except TimeoutError:
+            raise
         except OSError as error:
             raise Closed(str(error)) from error
 

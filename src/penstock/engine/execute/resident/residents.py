@@ -90,7 +90,7 @@ class Resident:
         """TornEpoch if the task has gone, does not answer any more, or has met with what nobody foresaw."""
         assert self._channel
         try:
-            self._channel.send(Kind.JOB, data)
+            self._channel.send(Kind.JOB, data, HUNG)
             kind, answer = self._channel.receive(HUNG)
             while kind == Kind.BEAT:
                 kind, answer = self._channel.receive(HUNG)

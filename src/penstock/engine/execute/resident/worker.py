@@ -78,7 +78,7 @@ def serve(channel: Channel, idle: float) -> None:
                 return
             with beats.beating():
                 kind, answer, broken = _answer(data)
-            with suppress(Closed):
+            with suppress(Closed, TimeoutError):  # then the driver is gone, and the next receive says so
                 channel.send(kind, answer)
             if broken or (not served % LOOK and own_memory() > MOST_MEMORY):
                 raise WornOut(f"after {served} jobs, with {own_memory() >> 20} MiB")
@@ -126,7 +126,7 @@ class Beats:
             self._idle.set()
 
     def _beat(self) -> None:
-        with suppress(Closed):
+        with suppress(Closed, TimeoutError):
             while not self._ended:
                 self._busy.wait()
                 if not self._idle.wait(BEAT):
