@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
+import psutil
 import pyarrow as pa
 from events import LATENESS, START, ddl, events, files, fill
 from flows import Bench
@@ -23,6 +24,7 @@ from streaming import Streaming
 from penstock import Flow, Position, Producer, Tumbling, View, agg
 from penstock.core.schema import Schema
 from penstock.engine.run import loop
+from penstock.engine.run.epoch.open import EpochRequest
 from penstock.engine.run.runtime import RESIDENT
 from penstock.log.port import TopicSpec
 from penstock.testing.servers.spark_cluster import SparkCluster
@@ -105,6 +107,32 @@ def latency(directory: Path, wish: dict[str, Any]) -> dict[str, Any]:
     return _live(Bench(directory / f"live-{wish['name']}", conf=wish["conf"]), wish)
 
 
+def killed(directory: Path, wish: dict[str, Any]) -> dict[str, Any]:
+    """The process of the task that stays is killed between two epochs: how long the next one takes, and how many until another is
+    there."""
+    bench = Bench(directory / "killed")
+    table = events(wish["kills"] * 40 * _ROWS, _KEYS)
+    fill(bench.runtime.log, "events", table, frame=_ROWS // 4)
+    driver = bench.started(lambda flow: one_step(flow, ddl(table), "killed"))
+    seconds = []
+    with Meter() as meter:
+        for number in range(wish["kills"] * 40):
+            if number % 40 == 20:
+                _kill_workers()
+            report = driver.epoch(EpochRequest(rows=_ROWS))
+            seconds.append(report.seconds if report else 0.0)
+    driver.stop()
+    behind = [seconds[i] for i in range(20, len(seconds), 40)]
+    return {"seconds": behind, "later": [seconds[i] for i in range(len(seconds)) if i % 40 > 20], "foreign": meter.foreign}
+
+
+def _kill_workers() -> None:
+    """Every Python worker of this process's Spark, but not the daemon that makes them."""
+    for process in psutil.Process().children(recursive=True):
+        if "pyspark.daemon" in " ".join(process.cmdline()) and not process.children():
+            process.kill()
+
+
 def _live(bench: Bench, wish: dict[str, Any]) -> dict[str, Any]:
     """A flow in `run` mode and a producer beside it: from before the durable append until the view holds what the rows led to."""
     table = events(wish["sends"] * _ROWS, _KEYS)
@@ -172,6 +200,7 @@ def main() -> None:
         live = {way: apart(__file__, "latency", directory, wish | {"name": way, "conf": CONF[way]}) for way in CONF}
         for way in WAYS:
             shutil.rmtree(directory / f"home-{way}")
+        after = apart(__file__, "killed", directory, {"kills": 2 if given.quick else 10})
         theirs = apart(__file__, "structured", directory, wish)
         equal = [same(directory, number) for number in range(2)]
     for index, number in enumerate((1, 3)):
@@ -188,7 +217,12 @@ def main() -> None:
         ratio = f"{median(facts['seconds']) / median(live['stays']['seconds']):.1f}"
         quantiles = (milliseconds(percentile(facts["seconds"], share)) for share in (0.5, 0.9, 0.99))
         seen.add(title, *quantiles, ratio, percent(facts["foreign"]))
-    publish("epochs", [out, steps, seen], given.markdown)
+    lost = Table(
+        "The process of a task that stays is killed between two epochs", "next epoch", "worst", "the 19 behind it", "foreign"
+    )
+    times = (median(after["seconds"]), max(after["seconds"]), median(after["later"]))
+    lost.add(*map(milliseconds, times), percent(after["foreign"]))
+    publish("epochs", [out, steps, seen, lost], given.markdown)
 
 
 def _times(facts: dict[str, Any]) -> tuple[str, str, str]:
@@ -197,4 +231,4 @@ def _times(facts: dict[str, Any]) -> tuple[str, str, str]:
 
 
 if __name__ == "__main__":
-    run_side({"penstock": penstock, "structured": structured, "latency": latency}) if is_side() else main()
+    run_side({"penstock": penstock, "structured": structured, "latency": latency, "killed": killed}) if is_side() else main()

@@ -229,6 +229,42 @@ def test_a_task_gives_its_slot_back_for_a_large_epoch(tmp_path: Path, tasks: Spa
     shop.check(3)
 
 
+STEPS = ("after_open", "after_run", "before_decide", "after_decide", "after_sweep")
+
+
+def _lost_at(step: str, how: signal.Signals, tmp_path: Path, tasks: SpawnedTasks) -> None:
+    shop = Shop(tmp_path, tasks, 6)
+    reached: list[str] = []
+
+    def fail(point: str) -> None:
+        reached.append(point)
+        if point == step and reached.count(step) == 2:
+            for process in tasks.live:
+                assert process.pid
+                os.kill(process.pid, how)
+
+    shop.driver.context.fail = fail
+    for _ in range(6):
+        shop.epoch()
+    assert reached.count(step) >= 6
+    assert shop.runtime.elsewhere >= 1
+    shop.check(6)
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_task_that_is_killed_at_a_step_of_its_flow_costs_no_row(step: str, tmp_path: Path, tasks: SpawnedTasks) -> None:
+    _lost_at(step, signal.SIGKILL, tmp_path, tasks)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("step", STEPS)
+def test_a_task_that_is_stopped_at_a_step_of_its_flow_costs_no_row(
+    step: str, tmp_path: Path, tasks: SpawnedTasks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "HUNG", 3.0)
+    _lost_at(step, signal.SIGSTOP, tmp_path, tasks)
+
+
 def _killed_at_random(tmp_path: Path, tasks: SpawnedTasks, epochs: int) -> None:
     """A tenth of the epochs lose their task, before them or while they run."""
     rng = random.Random(epochs)
