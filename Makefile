@@ -30,7 +30,7 @@ cover: .venv/.locked  ## how much of the rooms without Spark their own tests rea
 	COVERAGE_FILE=$(CURDIR)/.venv/.coverage $(BIN)/pytest $(PARTS) -n $(WORKERS) --dist loadfile -m "not spark and not long" $(COVER)
 
 faults: cover java  ## the long forms: kills, power loss, bad disks
-	PENSTOCK_CASES=4 $(BIN)/pytest $(MANY) -m "not long" -n 2
+	PENSTOCK_CASES=$${PENSTOCK_CASES:-4} $(BIN)/pytest $(MANY) -m "not long" -n 2
 	$(BIN)/pytest tests -m long --timeout 3600 -n 2 $(FAST)
 
 bench: .venv/.locked java  ## measure, and write docs/benchmarks.md

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
+from amount import cases
 from faults.queue_brokers import Broker
 from faults.queue_machine import QueueMachine
 from penstock.errors import NotFound
@@ -84,4 +85,4 @@ def test_a_rabbitmq_does_what_the_model_does(machine: type[QueueMachine]) -> Non
 @pytest.mark.timeout(1_800)
 @pytest.mark.parametrize("machine", [QuorumMachine, ClassicMachine])
 def test_a_rabbitmq_does_what_the_model_does_in_many_runs(machine: type[QueueMachine]) -> None:
-    run_state_machine_as_test(machine, settings=settings(max_examples=150, stateful_step_count=50))
+    run_state_machine_as_test(machine, settings=settings(max_examples=cases(50), stateful_step_count=50))

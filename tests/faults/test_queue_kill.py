@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from amount import cases
 from faults.queue_crew import Crew, crew
 from faults.seeds import SEED
 from penstock.log.file.log import FileLog
@@ -99,6 +100,6 @@ def test_every_message_is_acknowledged_once_through_three_hundred_kills(tmp_path
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(cases(3)))
 def test_every_message_is_acknowledged_once_through_thousands_of_kills(tmp_path: Path, seed: int) -> None:
     storm(tmp_path, 1_000, SEED + 100 + seed)

@@ -6,6 +6,7 @@ from collections import Counter
 
 import pytest
 
+from amount import cases
 from faults.queue_crew import crew
 from faults.seeds import SEED
 from penstock.queue.dead_letters import dead_letter
@@ -66,4 +67,4 @@ def test_no_message_is_lost_or_done_twice_although_consumers_are_killed(rabbitmq
 @pytest.mark.long
 @pytest.mark.timeout(3_000)
 def test_no_message_is_lost_or_done_twice_through_hundreds_of_kills(rabbitmq_server: RabbitServer) -> None:
-    storm(rabbitmq_server, kills=400)
+    storm(rabbitmq_server, kills=cases(150))

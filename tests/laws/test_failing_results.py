@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from amount import cases
 from penstock import Count, Flow, FlowTest, Hopping, Session, Sliding, Tumbling, agg
 from penstock.engine.run.epoch.open import EpochRequest
 from penstock.engine.run.progress import balance
@@ -136,7 +137,7 @@ def test_under_null_they_are_null() -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("seed", range(2, 120))
+@pytest.mark.parametrize("seed", range(2, 2 + cases(30)))
 def test_results_that_fail_in_any_cut_at_length(seed: int) -> None:
     check(Case(seed), "null" if seed % 6 == 0 else "dead")
 

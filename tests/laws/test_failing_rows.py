@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
+from amount import cases
 from penstock import Flow, FlowTest, Sliding, Tumbling, agg
 from penstock.engine.execute import failing
 from penstock.engine.execute import task as work
@@ -137,7 +138,7 @@ def test_failing_rows_in_any_cut(seed: int) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("seed", range(5, 400))
+@pytest.mark.parametrize("seed", range(5, 5 + cases(80)))
 def test_failing_rows_in_any_cut_at_length(seed: int) -> None:
     check(Case(seed))
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from amount import cases
 from penstock import Count, Flow, FlowTest, Hopping, Session, Sliding, Tumbling, agg, plan
 from penstock.core.time import moment
 from penstock.engine.flows.reopening import reopen
@@ -129,7 +130,7 @@ def both(name: str, seed: int) -> tuple[Any, Any]:
 
 
 @pytest.mark.parametrize("name", BUILDS)
-@pytest.mark.parametrize("seed", [1, *(pytest.param(n, marks=pytest.mark.long) for n in range(2, 12))])
+@pytest.mark.parametrize("seed", [1, *(pytest.param(n, marks=pytest.mark.long) for n in range(2, 2 + cases(4)))])
 def test_it_gives_what_it_had_given_behind_a_mark_of_that_time(name: str, seed: int) -> None:
     drained, marked = both(name, seed)
     assert drained == marked
