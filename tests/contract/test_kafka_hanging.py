@@ -123,6 +123,17 @@ def test_rows_behind_a_stamped_frame_that_hang_without_a_stamp_are_given_up(shop
     assert values(shop.topic, "id") == [1, 2, 3]
 
 
+def test_rows_that_hang_right_behind_a_stamp_without_rows_are_given_up(shop: Shop) -> None:
+    """As a flow's sink opens a topic with a stamp alone, and its first epoch hangs."""
+    opened, first = Sender("till", 1, 0, gaps=True), Sender("till", 1, 1, gaps=True)
+    base = shop.topic.append(0, typed([]), sender=opened).base
+    shop.new_process()
+    assert shop.hang([7, 8], first) == base
+    shop.topic.append(0, typed([7, 8]), sender=first)
+    assert values(shop.topic, "id") == [7, 8]
+    assert not shop.still_open()
+
+
 def test_rows_that_hang_in_a_partition_which_a_producer_comes_to_later_are_given_up(shop: Shop) -> None:
     shop.hang([7, 8])
     shop.topic.append(1, typed([5]), sender=FIRST)

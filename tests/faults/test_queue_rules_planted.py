@@ -180,10 +180,10 @@ def test_one_try_too_many_is_caught(monkeypatch: Patch) -> None:
 def test_an_expired_message_that_is_lent_is_caught(monkeypatch: Patch) -> None:
     real = StateMachine.admit
 
-    def for_ever(self: StateMachine, items: Sequence[Item]) -> None:
-        for item in items:
+    def for_ever(self: StateMachine, admitted: Sequence[Item]) -> None:
+        for item in admitted:
             item.expires = items.FOREVER
-        real(self, items)
+        real(self, admitted)
 
     monkeypatch.setattr(StateMachine, "admit", for_ever)
     assert caught()

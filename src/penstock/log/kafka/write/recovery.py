@@ -12,6 +12,7 @@ from penstock.log.kafka.settings import KafkaSettings
 from penstock.log.kafka.write.hanging import Leftover, Partition, Pick, frames_of, left_open, stamps_of, still_open
 from penstock.log.kafka.write.senders import NAME, senders, stamp_of
 from penstock.log.kafka.write.transactions import KafkaTransactions
+from penstock.log.port import Sender
 from penstock.log.producers import Producers
 
 Found = dict[Partition, list[Leftover]]
@@ -51,9 +52,10 @@ class Recovery:
         found = self._left([(self.topic, p) for p in known], frames_of(self.sender, self.id))
         kept, given_up = Found(), Found()
         for place, frames in found.items():
-            bases = known[place[1]].places(self.sender).keys()
-            stamped = {frame.offset in bases for frame in frames if frame.sender}
-            if len(stamped) > 1 or (stamped == {False} and frames[0].offset < max(bases, default=-1)):
+            stamps = known[place[1]].places(self.sender)
+            # A stamp without records has the base of the frame behind it: it is the number that tells them apart.
+            stamped = {_same(stamps.get(frame.offset, (None, 0))[0], frame.sender) for frame in frames if frame.sender}
+            if len(stamped) > 1 or (stamped == {False} and frames[0].offset < max(stamps, default=-1)):
                 raise self._refusal(*place)
             (kept if True in stamped else given_up)[place] = frames
         self._end(transaction, kept, commit=True)
@@ -70,7 +72,7 @@ class Recovery:
     def _outcome(self, stamp: Leftover, rows: Found) -> bool | None:
         """Whether the transaction of a stamp was committed, as its frame tells; None if that hangs, too."""
         place = self.topic, stamp.partition
-        if any(frame.offset == stamp.base for frame in rows.get(place, ())):
+        if any(frame.offset == stamp.base and _same(frame.sender, stamp.sender) for frame in rows.get(place, ())):
             return None
         return self._there(stamp)
 
@@ -80,7 +82,7 @@ class Recovery:
             return False
         pieces = read_range(self.settings, self.topic, self.topic_id, stamp.partition, stamp.base, stamp.base + 1)
         headers = [header for piece in pieces for header in piece.headers.named(SENDER.encode())[1].to_pylist()]
-        return any(found and found[0][:3] == stamp.sender[:3] for found in map(sender_of, headers) if stamp.sender)
+        return any(found and _same(found[0], stamp.sender) for found in map(sender_of, headers))
 
     def _elsewhere(self, stamp: Leftover) -> bool:
         """Whether a stamp of the same number is committed in another partition: it may be one of the same transaction. A frame that
@@ -89,7 +91,7 @@ class Recovery:
         if not topic or not stamp.sender:
             return False
         others = [stamp_of(self.topic_id, p, self.sender) for p in range(topic.partitions) if p != stamp.partition]
-        return any(last[:3] == stamp.sender[:3] for other in others for last in senders(self.settings).seen(other).last().values())
+        return any(_same(last, stamp.sender) for other in others for last in senders(self.settings).seen(other).last().values())
 
     def _refusal(self, topic: str, partition: int) -> Unreachable:
         return Unreachable(
@@ -97,3 +99,8 @@ class Recovery:
             "the broker was killed and has not ended their transactions; ending them now would lose some, or duplicate others",
             hint="see kafka-transactions.sh find-hanging; read the partition uncommitted to tell which of them are wanted",
         )
+
+
+def _same(one: Sender | None, other: Sender | None) -> bool:
+    """Whether two stamps are of one frame."""
+    return one is not None and other is not None and one[:3] == other[:3]
