@@ -80,7 +80,7 @@ def wraps(limbs: Any) -> Any:
 
 
 def distance_of_one_value_is_none(self: Variance, mean: Any, apart: Any, counts: Any) -> Any:
-    return apart / np.maximum(counts - self.off, 1)
+    return np.where(counts == 1, 0.0, apart) / np.maximum(counts - self.off, 1)
 
 
 BUGS: dict[str, tuple[str, Any]] = {
