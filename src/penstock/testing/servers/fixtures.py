@@ -8,6 +8,7 @@ import pytest
 
 if TYPE_CHECKING:
     from penstock.testing.servers.kafka_broker import KafkaBroker
+    from penstock.testing.servers.postgres import PostgresServer
     from penstock.testing.servers.rabbitmq_server import RabbitServer
     from penstock.testing.servers.spark_cluster import SparkCluster
 
@@ -42,6 +43,22 @@ def rabbitmq_server(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[Rabbi
     from penstock.testing.servers.rabbitmq_server import RabbitServer
 
     server = RabbitServer(tmp_path_factory.mktemp("rabbitmq"))
+    try:
+        server.start()
+    except NotToBeHad as error:
+        missing(str(error))
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="session")
+def postgres(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[PostgresServer]":
+    """A real PostgreSQL with wal_level=logical, started once for all tests of this process; tests keep apart by the names of their
+    tables, publications and slots, and drop their slots."""
+    from penstock.testing.servers.jars import NotToBeHad
+    from penstock.testing.servers.postgres import PostgresServer
+
+    server = PostgresServer(tmp_path_factory.mktemp("postgres"))
     try:
         server.start()
     except NotToBeHad as error:
