@@ -31,6 +31,12 @@
     │   ├── Mismatch            state, sink or topic belong to another incarnation of the flow
     │   └── SparkFailed         a Spark job failed
     │       └── SparkGone           Spark's JVM has ended; it is started again (Passing)
+    ├── CaptureError        following a database
+    │   ├── BadMessage          what the database sent is not whole, or not in its protocol
+    │   ├── NotFollowable       the database is not set up for this: wal_level, rights, publication  exit code 2
+    │   ├── SlotLost            the replication slot is not there, or what it kept is gone: changes are missing
+    │   ├── SlotInUse           another process reads from the replication slot
+    │   └── Disconnected        the database does not answer, or ended the connection; try again (Passing)
     ├── SinkError           a sink could not take an epoch
     │   ├── SinkUnavailable     it cannot take one now; it is given again, in order (Passing)
     │   └── DamagedView         what a view's file holds is not what was written (also Damaged)
@@ -200,6 +206,30 @@ class SparkGone(SparkFailed, Passing):
 
 class TornEpoch(SparkFailed):
     """A task was run again after its first output had been used: the epoch is void, and worth another try."""
+
+
+class CaptureError(PenstockError):
+    pass
+
+
+class BadMessage(CaptureError):
+    pass
+
+
+class NotFollowable(CaptureError):
+    exit_code = 2
+
+
+class SlotLost(CaptureError):
+    pass
+
+
+class SlotInUse(CaptureError):
+    pass
+
+
+class Disconnected(CaptureError, Passing):
+    pass
 
 
 class SinkError(PenstockError):

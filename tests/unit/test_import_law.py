@@ -20,6 +20,7 @@ MAY = {
     "storage": {"core"},
     "log": {"core", "storage"},
     "queue": {"core", "storage", "log"},
+    "capture": {"core", "storage", "log"},
     "sinks": {"core", "storage", "log", "plan"},
     "views": {"core", "storage", "log", "plan", "sinks"},
     "plan": {"core"},

@@ -1,0 +1,1 @@
+"""PostgreSQL followed through its write-ahead log: the replication connection, pgoutput decoded by columns, slots."""

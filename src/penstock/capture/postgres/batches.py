@@ -1,0 +1,55 @@
+"""Messages gathered into batches that hold whole transactions only."""
+
+from collections.abc import Iterable
+
+from penstock.capture.postgres.messages import BEGIN, COMMIT
+
+BOUND = 64 << 20
+
+
+class Batcher:
+    """Takes messages as they come and gives them out up to the last commit; an unfinished transaction is held back. `held` says how
+    many bytes it has. Once it is `full` no more should be given to it: `take`, and if it is still full, the transaction alone is
+    larger than the bound, and `take_part` gives out what is there of it."""
+
+    def __init__(self, bound: int = BOUND) -> None:
+        self.bound = bound
+        self.held = 0
+        self._messages: list[bytes] = []
+        self._whole = 0  # of the messages
+        self._unfinished = 0  # in bytes
+        self._open = False
+
+    @property
+    def full(self) -> bool:
+        return self.held >= self.bound
+
+    @property
+    def has_whole(self) -> bool:
+        """Whether `take` has something to give."""
+        return self._whole > 0
+
+    def add(self, message: bytes) -> None:
+        self._messages.append(message)
+        self.held += len(message)
+        self._unfinished += len(message)
+        kind = message[0] if message else None  # what is wrong with an empty one is said where it is decoded
+        self._open = kind == BEGIN or (self._open and kind != COMMIT)
+        if not self._open:
+            self._whole, self._unfinished = len(self._messages), 0
+
+    def add_all(self, messages: Iterable[bytes]) -> None:
+        for message in messages:
+            self.add(message)
+
+    def take(self) -> list[bytes]:
+        """All that is whole; it is not held any longer."""
+        taken, self._messages = self._messages[: self._whole], self._messages[self._whole :]
+        self._whole, self.held = 0, self._unfinished
+        return taken
+
+    def take_part(self) -> list[bytes]:
+        """All that is there, the last transaction as far as it has come: its changes count only if its commit follows."""
+        taken, self._messages = self._messages, []
+        self._whole, self.held, self._unfinished = 0, 0, 0
+        return taken
