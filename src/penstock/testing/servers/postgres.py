@@ -80,12 +80,15 @@ class PostgresServer(Server):
 
     def freeze(self) -> None:
         """It and its connections stand still, and stay open."""
+        super().freeze()  # first, so that it starts no more processes
         for process in self._processes():
-            process.suspend()
+            with suppress(psutil.NoSuchProcess):
+                process.suspend()
 
     def thaw(self) -> None:
-        for process in self._processes():
-            process.resume()
+        for process in reversed(self._processes()):
+            with suppress(psutil.NoSuchProcess):
+                process.resume()
 
     def execute(self, sql: str, *values: object) -> list[tuple[Any, ...]]:
         """What the statements, in a connection of their own that commits each of them, give; of several the last one."""
