@@ -220,6 +220,14 @@ def test_a_slot_in_use_says_by_whom(source: Source) -> None:
     assert "PID" in str(error.value)
 
 
+def test_a_connection_that_the_server_ends_is_a_passing_error_that_says_why(source: Source) -> None:
+    with source.follow() as stream:
+        source.server.execute("select pg_terminate_backend(active_pid) from pg_replication_slots where slot_name = %s", source.name)
+        with pytest.raises(Disconnected, match="the connection or the server failed") as error:
+            until(lambda: stream.next(0.1) is None, PATIENCE)
+    assert "terminating connection due to administrator command" in str(error.value)
+
+
 def test_a_slot_or_publication_that_is_missing_stops_it(source: Source) -> None:
     with pytest.raises(SlotLost, match="there is no replication slot 'elsewhere'"):
         Replication(source.server.url, "elsewhere", [source.name])

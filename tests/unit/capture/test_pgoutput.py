@@ -1,6 +1,7 @@
 """pgoutput by columns: it says what the plain decoder says, of any messages in any cut, damaged ones too."""
 
 import struct
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 from amount import cases
 from capture_laws import agrees, cut
 from capture_messages import begin, commit, delete, described, emitted, insert, streams, truncate, update
-from capture_reference import UNCHANGED, Plain, in_order, said_by
+from capture_reference import UNCHANGED, Plain, changes_in, in_order, said_by
 from penstock.capture.postgres.batches import Batcher
 from penstock.capture.postgres.messages import Relation, RelationColumn
 from penstock.capture.postgres.pgoutput import Decoder
@@ -62,6 +63,16 @@ def test_batches_hold_whole_transactions_and_nothing_is_kept_back_longer(message
         assert not any(message.startswith(b"C") for message in waiting)
         assert batcher.held == sum(map(len, waiting))
     assert (given_out, batcher.has_whole) == (messages, False)
+
+
+@settings(max_examples=cases(150))
+@given(streams())
+def test_values_that_were_not_changed_are_taken_from_rows_sent_whole(messages: list[bytes]) -> None:
+    for table in Decoder().decode(messages).tables:
+        for change, full in zip(changes_in(table), changes_in(table.with_old_values()), strict=True):
+            old = change.before if change.old == "O" and change.before else (UNCHANGED,) * len(table.relation.columns)
+            new = change.after and tuple(o if n == UNCHANGED else n for n, o in zip(change.after, old, strict=True))
+            assert full == replace(change, after=new)
 
 
 def test_an_unfinished_transaction_is_held_and_counted_until_its_commit() -> None:

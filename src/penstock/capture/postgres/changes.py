@@ -1,7 +1,7 @@
 """Changes of tables by columns: what a batch of messages says, each change with its position."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -9,6 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.capture.postgres.messages import LogicalMessage, Relation, Truncate
+from penstock.core.arrow import array_of, chosen
 
 Flags = npt.NDArray[np.bool_]
 Bytes = npt.NDArray[np.uint8]
@@ -44,6 +45,17 @@ class TableChanges:
 
     def __len__(self) -> int:
         return len(self.op)
+
+    def with_old_values(self) -> "TableChanges":
+        """The same, with values that were not changed taken from the rows before, where those were sent whole."""
+        whole = self.old == OLD_ROW
+        after = tuple(_filled(new, old, whole) for new, old in zip(self.after, self.before, strict=True))
+        return replace(self, after=after)
+
+
+def _filled(new: Column, old: Column, whole: Flags) -> Column:
+    known = new.unchanged & whole & ~old.unchanged
+    return Column(chosen(array_of(known), old.values, new.values), new.unchanged & ~known) if known.any() else new
 
 
 @dataclass(frozen=True)

@@ -88,14 +88,14 @@ class ChunkMerge:
     def __init__(self, before: Collection[int] = ()) -> None:
         self._before = frozenset(before)
         self._chunk: Chunk | None = None
-        self._xids = np.zeros(0, np.uint32)  # of changes that some later snapshot may not see
+        self._xids: list[Xids] = []  # of changes that some later snapshot may not see
         self._keys: list[pa.Array] = []
         self._truncates: list[int] = []
 
     @property
     def remembered(self) -> int:
         """How many changes it keeps. They grow while no chunk is opened: `forget` those that are visible by now."""
-        return len(self._xids) + len(self._truncates)
+        return sum(map(len, self._xids)) + len(self._truncates)
 
     def may_open(self, snapshot: Snapshot) -> bool:
         """Whether a chunk read under this snapshot can be merged."""
@@ -110,17 +110,15 @@ class ChunkMerge:
 
     def forget(self, snapshot: Snapshot) -> None:
         """Changes that a snapshot sees are seen by all that are taken after it."""
-        hidden = ~snapshot.sees(self._xids)
-        self._keys = [self._all_keys().filter(pa.array(hidden))]
-        self._xids = self._xids[hidden]
+        xids, keys = self._hidden_from(snapshot, *self._changes())
+        self._xids, self._keys = [xids], [keys]
         self._truncates = [xid for xid in self._truncates if not visible(xid, snapshot)]
 
     def changed(self, xids: Xids, keys: pa.Array) -> None:
         """The stream has changes of these keys, by these transactions; a change of the key has both."""
         if self._chunk:
-            hidden = ~self._chunk.snapshot.sees(xids)
-            xids, keys = xids[hidden], keys.filter(pa.array(hidden))
-        self._xids = np.concatenate([self._xids, xids])
+            xids, keys = self._hidden_from(self._chunk.snapshot, xids, keys)
+        self._xids.append(xids)
         self._keys.append(keys)
 
     def truncated(self, xid: int) -> None:
@@ -135,14 +133,17 @@ class ChunkMerge:
         self._chunk = None
         if not all(visible(xid, chunk.snapshot) for xid in self._truncates):
             return Settled(chunk.rows.slice(0, 0), chunk.rows.slice(0, 0))  # what was truncated tells nothing any more
-        hidden = self._all_keys().filter(pa.array(~chunk.snapshot.sees(self._xids)))
-        touched = pc.is_in(chunk.keys, value_set=hidden)
-        return Settled(chunk.rows.filter(pc.invert(touched)), chunk.rows.filter(touched))
+        _, keys = self._hidden_from(chunk.snapshot, *self._changes())
+        newer = pc.is_in(chunk.keys, value_set=keys)
+        return Settled(chunk.rows.filter(pc.invert(newer)), chunk.rows.filter(newer))
 
-    def _all_keys(self) -> pa.Array:
-        keys = pa.concat_arrays([pa.array([], pa.utf8()), *self._keys])
-        self._keys = [keys]
-        return keys
+    def _changes(self) -> tuple[Xids, pa.Array]:
+        return np.concatenate([np.zeros(0, np.uint32), *self._xids]), pa.concat_arrays([pa.array([], pa.utf8()), *self._keys])
+
+    @staticmethod
+    def _hidden_from(snapshot: Snapshot, xids: Xids, keys: pa.Array) -> tuple[Xids, pa.Array]:
+        hidden = ~snapshot.sees(xids)
+        return xids[hidden], keys.filter(pa.array(hidden))
 
 
 def key_text(columns: Sequence[pa.Array]) -> pa.Array:
