@@ -58,6 +58,11 @@ class Source:
         self.server.execute("select pg_logical_emit_message(false, %s, 'm')", text)
         return text
 
+    def confirmed(self) -> int | None:
+        with connect(self.server.url) as connection:
+            found = describe_slot(connection, self.name)
+            return found and found.confirmed_lsn
+
     def remove(self) -> None:
         with connect(self.server.url) as connection:
             assert until(lambda: (found := describe_slot(connection, self.name)) is not None and not found.reader, PATIENCE)
@@ -174,11 +179,33 @@ def test_what_was_not_confirmed_comes_again_and_what_was_confirmed_does_not(sour
         again = told(stream, source.mark())
         assert [each for each in again if isinstance(each, Ended)] == [first, second]
         stream.confirm(first.end_lsn)
+        assert until(lambda: source.confirmed() == first.end_lsn, PATIENCE)
     with source.follow() as stream:
         assert [each for each in told(stream, source.mark()) if isinstance(each, Ended)] == [second]
-        stream.confirm(stream.passed)
+        passed = stream.passed
+        stream.confirm(passed)
+        assert until(lambda: source.confirmed() == passed, PATIENCE)
     with source.follow() as stream:
         assert told(stream, source.mark()) == []
+
+
+def test_a_transaction_of_which_a_part_was_given_out_comes_again_whole_whatever_was_confirmed_before_its_end(
+    source: Source,
+) -> None:
+    source.server.execute(f"insert into {source.orders} values (0, 0)")
+    source.server.execute(f"insert into {source.orders} select i, i from generate_series(1, 20000) i")
+    with source.follow(bound=50_000) as stream:
+        batcher = Batcher()
+        assert until(lambda: batcher.add_all(stream.next(0.1)) or batcher.held > 100_000, PATIENCE)
+        batcher.take()
+        assert batcher.held > 0
+        confirmed = stream.passed
+        stream.confirm(confirmed)
+        assert until(lambda: source.confirmed() == confirmed, PATIENCE)
+    with source.follow() as stream:
+        said = told(stream, source.mark())
+        assert [each.changes for each in said if isinstance(each, Ended)] == [20_000]
+        assert all(each.commit_lsn > confirmed for each in said if isinstance(each, Ended))
 
 
 def test_what_lies_before_the_start_asked_for_does_not_come(source: Source) -> None:

@@ -34,7 +34,8 @@ class Receiver:
         self._reported = (0, 0.0)  # what, and when
         self._heard = time.monotonic()
         self._closing = self._flushing = self._paused = False
-        self._woken, self._waker = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._woken, self._waker = os.pipe()
+        os.set_blocking(self._waker, False)
         self._thread = threading.Thread(target=self._run, name="penstock-replication", daemon=True)
         self._thread.start()
 
@@ -55,7 +56,7 @@ class Receiver:
                 os.write(self._waker, b"!")
 
     def close(self) -> None:
-        """Tells the server what was confirmed last, and ends the connection."""
+        """Ends the connection. What was confirmed last is said once more, but a server that was about to send may not hear it."""
         self._closing = True
         self.wake()
         self._thread.join()
