@@ -15,7 +15,8 @@ from penstock.log.kafka.read.fetching import Fetched
 from penstock.log.kafka.read.ranges import PartitionReader
 from penstock.log.kafka.settings import KafkaSettings
 
-SETTINGS = replace(KafkaSettings.of("kafka://127.0.0.1:9"), patience=0.02)
+SETTINGS = KafkaSettings.of("kafka://127.0.0.1:9")
+IMPATIENT = replace(SETTINGS, patience=0.02)  # where nothing comes
 # A partition: records 10 to 15, the end of their transaction at 16, an aborted one from 17 to 20, records 21 and 22.
 RECORDS = [*range(10, 16), 21, 22]
 END = 24  # 23 ends the last transaction
@@ -120,7 +121,7 @@ def test_an_end_at_the_place_that_was_reached_is_waited_out(after: int) -> None:
 def test_a_partition_that_does_not_come_to_the_stop_fails_the_read(silence: Told) -> None:
     client = Client([None, *[silence] * 1_000_000])
     with pytest.raises(LogError, match="gave nothing from offset 13"):
-        list(PartitionReader(SETTINGS, "orders", 0, client).pieces(10, END))
+        list(PartitionReader(IMPATIENT, "orders", 0, client).pieces(10, END))
 
 
 @pytest.fixture
