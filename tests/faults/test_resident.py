@@ -8,7 +8,6 @@ import random
 import signal
 import sys
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
@@ -30,6 +29,7 @@ from penstock.engine.run.epoch.open import EpochRequest
 from penstock.engine.run.progress import balance
 from penstock.log.port import TopicSpec
 from spawned import SpawnedTasks
+from waiting import until
 
 pytestmark = pytest.mark.faults
 
@@ -115,13 +115,12 @@ class Shop:
 
     def until_resident(self) -> None:
         """Waits for a task to be connected, without running anything."""
-        deadline = time.monotonic() + 60
-        while time.monotonic() < deadline:
+
+        def there() -> bool:
             with self.runtime.residents.taken() as resident:
-                if resident:
-                    return
-            time.sleep(0.01)
-        raise AssertionError("no task has come back")
+                return resident is not None
+
+        assert until(there), "no task has come back"
 
     def check(self, epochs: int) -> None:
         """Every row once, every closed window with the sum of its rows, balanced books."""
@@ -220,9 +219,7 @@ def test_a_task_gives_its_slot_back_for_a_large_epoch(tmp_path: Path, tasks: Spa
     shop.epoch()
     (process,) = tasks.live
     shop.runtime.residents.release()
-    deadline = time.monotonic() + 30
-    while process in tasks.live and time.monotonic() < deadline:
-        time.sleep(0.01)
+    assert until(lambda: process not in tasks.live)
     assert process.exitcode == 0
     shop.epoch()
     shop.epoch()

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from amount import cases
-from penstock.kernels.aggregates import exact
+from penstock.kernels.aggregates import exact, partials
 from penstock.kernels.aggregates.functions import FUNCTIONS
 from penstock.kernels.aggregates.sums import Variance
 from penstock.testing.driver import FlowTest
@@ -46,6 +46,13 @@ def _group(rows: list[dict[str, Any]], key: tuple[Any, ...]) -> list[dict[str, A
 
 @pytest.mark.parametrize("step", [step for step in STEPS if step not in ALIKE])
 def test_the_cut_changes_no_aggregate_of_extreme_values(step: str) -> None:
+    law_holds(step, FIRST)
+
+
+@pytest.mark.parametrize("step", ["tumbling", "over a table"])
+def test_many_rows_are_aggregated_as_few_are(step: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many rows are grouped by a planned query, few at once: here all of them by a plan."""
+    monkeypatch.setattr(partials, "_FEW", 0)
     law_holds(step, FIRST)
 
 

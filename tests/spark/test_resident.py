@@ -3,7 +3,6 @@
 import os
 import signal
 import sys
-import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -22,6 +21,7 @@ from penstock.engine.run.driver import Driver
 from penstock.engine.run.epoch.open import EpochRequest
 from penstock.engine.run.runtime import RESIDENT, Runtime
 from penstock.log.port import TopicSpec
+from waiting import until
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -87,13 +87,12 @@ def shops(tmp_path: Path, spark: "SparkSession") -> Iterator[list[Shop]]:
 
 def connected(spark: "SparkSession") -> None:
     """Waits until a task is there for the next epoch."""
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
+
+    def there() -> bool:
         with residents_of(spark.sparkContext, True, print).taken() as resident:
-            if resident:
-                return
-        time.sleep(0.01)
-    raise AssertionError("no task has come")
+            return resident is not None
+
+    assert until(there), "no task has come"
 
 
 def test_small_epochs_run_in_one_process(tmp_path: Path, spark: "SparkSession", shops: list[Shop]) -> None:
@@ -131,7 +130,4 @@ def test_another_process_takes_over_and_no_row_is_lost(
     connected(spark)
     assert len({shop.epoch() for _ in range(4)}) == 1
     shop.check()
-    deadline = time.monotonic() + 30
-    while psutil.pid_exists(first) and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert not psutil.pid_exists(first), "Spark has not ended the process that does not answer"
+    assert until(lambda: not psutil.pid_exists(first)), "Spark has not ended the process that does not answer"

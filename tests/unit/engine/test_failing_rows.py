@@ -118,6 +118,25 @@ def test_another_on_error_can_be_chosen_after_a_stop(flow_test: Start) -> None:
     assert flow_test(mapped("dead")).driver.program.fingerprint() == before
 
 
+def without_memory(*given: Any) -> Any:
+    raise MemoryError("none left")
+
+
+@pytest.mark.parametrize("how", ["map_arrow", "agg.own"])
+def test_too_little_memory_is_no_rows_fault(how: str, flow_test: Start) -> None:
+    flow = Flow("shop")
+    orders = flow.stream("orders", ORDERS, time="at", lateness="10 seconds")
+    if how == "map_arrow":
+        orders.map_arrow(without_memory, ORDERS, name="mapped").view("out")
+    else:
+        own = agg.own("amount", init=lambda: 1, add=without_memory, merge=lambda a, b: a * b, type="long")
+        orders.window(Tumbling("1 minute"), by="user").agg(product=own).view("out")
+    t = flow_test(flow)
+    t.send("orders", order("ann", 1))
+    with pytest.raises(MemoryError):
+        t.epoch()
+
+
 def test_what_breaks_the_contract_of_map_arrow_is_no_rows_fault(flow_test: Start) -> None:
     flow = Flow("shop")
     orders = flow.stream("orders", ORDERS, time="at")

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from penstock.engine.execute.resident import channel, worker
-from penstock.engine.execute.resident.channel import Channel, Closed, Kind, introduced, welcomed
+from penstock.engine.execute.resident.channel import Channel, Closed, Kind, driver_handshake, task_handshake
 from penstock.engine.execute.resident.listening import Listener, listener
 from penstock.engine.execute.resident.worker import Endpoint, serve
 from penstock.errors import BadInput
@@ -42,8 +42,8 @@ def in_thread(function: Any, *args: Any) -> tuple[threading.Thread, list[Any]]:
 
 
 def test_two_that_know_the_secret_talk(ends: Any) -> None:
-    thread, outcome = in_thread(introduced, ends[1], SECRET)
-    driver = welcomed(ends[0], SECRET)
+    thread, outcome = in_thread(task_handshake, ends[1], SECRET)
+    driver = driver_handshake(ends[0], SECRET)
     thread.join()
     driver.send(Kind.JOB, b"work")
     assert outcome[0].receive(1.0) == (Kind.JOB, b"work")
@@ -51,16 +51,16 @@ def test_two_that_know_the_secret_talk(ends: Any) -> None:
 
 @pytest.mark.parametrize(("driver", "task"), [(SECRET, b"t" * 32), (b"t" * 32, SECRET)])
 def test_without_the_secret_neither_side_takes_a_message(ends: Any, driver: bytes, task: bytes) -> None:
-    thread, outcome = in_thread(introduced, ends[1], task)
+    thread, outcome = in_thread(task_handshake, ends[1], task)
     with pytest.raises(Closed):
-        welcomed(ends[0], driver)
+        driver_handshake(ends[0], driver)
     ends[0].close()
     thread.join()
     assert isinstance(outcome[0], Closed)
 
 
 def test_a_driver_that_only_repeats_what_the_task_says_is_no_driver(ends: Any) -> None:
-    thread, outcome = in_thread(introduced, ends[1], SECRET)
+    thread, outcome = in_thread(task_handshake, ends[1], SECRET)
     ends[0].sendall(b"n" * 32)
     answered = ends[0].recv(64)
     ends[0].sendall(answered[32:])  # the task's own proof
@@ -102,7 +102,7 @@ def test_a_message_that_does_not_go_on_is_not_waited_for(ends: Any) -> None:
 @pytest.mark.parametrize("encrypted", [False, True])
 def test_over_tcp_too_and_encrypted_if_spark_is(encrypted: bool) -> None:
     waiting = Listener("127.0.0.1", encrypted)
-    thread, outcome = in_thread(lambda: introduced(waiting.endpoint.connect(), waiting.endpoint.secret))
+    thread, outcome = in_thread(lambda: task_handshake(waiting.endpoint.connect(), waiting.endpoint.secret))
     driver = waiting.accept()
     thread.join()
     assert driver
@@ -184,8 +184,8 @@ def test_what_is_no_job_is_refused_and_the_task_goes_on(ends: Any) -> None:
     assert outcome == [None]
 
 
-def test_while_a_job_lasts_there_are_signs_of_life(ends: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worker, "BEAT", 0.02)
+def test_while_a_job_lasts_there_are_heartbeats(ends: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker, "HEARTBEAT", 0.02)
 
     def slow(data: bytes) -> Any:
         time.sleep(0.2)
@@ -195,8 +195,8 @@ def test_while_a_job_lasts_there_are_signs_of_life(ends: Any, monkeypatch: pytes
     driver, thread, _ = served(ends)
     driver.send(Kind.JOB, b"")
     kinds = [driver.receive(5.0)[0] for _ in range(3)]
-    assert kinds == [Kind.BEAT] * 3
-    while (found := driver.receive(5.0))[0] == Kind.BEAT:
+    assert kinds == [Kind.HEARTBEAT] * 3
+    while (found := driver.receive(5.0))[0] == Kind.HEARTBEAT:
         pass
     assert found[0] == Kind.ERROR
     driver.close()

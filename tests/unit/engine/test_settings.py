@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.engine.spark.settings import environment_for, for_command_line, local_master, settings
+from penstock.engine.spark.settings import environment_for, for_command_line, local_master, resident_slots, settings
 
 SECRET = {"spark.authenticate.secret": "canary"}
 SHORT, LONG = Path("/tmp/penstock-x"), Path("/tmp") / ("x" * 80)
@@ -86,6 +86,38 @@ def test_on_one_machine_a_task_is_tried_again_and_large_epochs_keep_their_slots(
     elsewhere = settings("app", "spark://host:7077", SECRET, 2, SHORT)
     assert elsewhere["spark.master"] == "spark://host:7077"
     assert "spark.default.parallelism" not in elsewhere
+
+
+class SlotsOf:
+    """As much of a SparkContext as tells how many tasks run at once."""
+
+    def __init__(self, slots: int, parallelism: int) -> None:
+        self.slots, self.defaultParallelism = slots, parallelism
+        self._jsc = self
+
+    def sc(self) -> "SlotsOf":
+        return self
+
+    def resourceProfileManager(self) -> "SlotsOf":
+        return self
+
+    def defaultResourceProfile(self) -> str:
+        return "default"
+
+    def maxNumConcurrentTasks(self, profile: str) -> int:
+        return self.slots
+
+
+@pytest.mark.parametrize(
+    ("slots", "parallelism", "local", "most"),
+    [(4, 2, True, 2), (2, 1, True, 1), (2, 2, True, 1), (1, 1, True, 0), (16, 16, False, 8), (2, 2, False, 1), (1, 2, False, 0)],
+)
+def test_resident_tasks_leave_slots_for_everybody_else(slots: int, parallelism: int, local: bool, most: int) -> None:
+    assert resident_slots(SlotsOf(slots, parallelism), local) == most
+
+
+def test_where_spark_does_not_tell_its_slots_there_are_no_resident_tasks() -> None:
+    assert resident_slots(object(), True) == 0
 
 
 def test_all_cores_may_be_asked_for() -> None:

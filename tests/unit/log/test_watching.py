@@ -146,6 +146,19 @@ def test_where_the_system_has_no_more_watches_one_has_to_look(tmp_path: Path, mo
 
 
 @linux
+def test_a_reader_whose_system_runs_out_of_watches_goes_on_by_looking(
+    log: FileLog, orders: Watch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none_left(self: object, directories: object) -> None:
+        raise OSError(28, "no watches left")
+
+    monkeypatch.setattr(watching.DirectoryWatch, "watch", none_left)
+    assert waited(orders, 0.01) < LONG
+    send(log)
+    assert waited(orders) < LONG
+
+
+@linux
 def test_the_file_system_of_a_path_is_known() -> None:
     assert watching.file_system("/proc/self") == "proc"
     assert watching.file_system("/") != ""

@@ -108,10 +108,9 @@ class Driver:
 
     def _described(self) -> dict[str, Any]:
         """What can be said of the flow later, without its program."""
-        sources = {name: spec.topic for name, spec in self.program.sources.items() if not spec.static}
         outputs = [{"kind": out.kind, "name": out.definition.target} for out in self.plan.outputs]
         known = {"steps": describe(self.plan), "holders": holders(self.plan), "names": [step.name for step in self.plan.steps]}
-        return known | {"sources": sources, "outputs": outputs, "log": log_address(self.context.log)} | self._horizon()
+        return known | {"sources": self.inputs, "outputs": outputs, "log": log_address(self.context.log)} | self._horizon()
 
     def _horizon(self) -> dict[str, Any]:
         """From when on the flow could go on, where a version has ended its input that did not note it."""

@@ -80,7 +80,7 @@ def _started(app: str, master: str | None, conf: Mapping[str, str], buckets: int
         if not is_local(master) and wanted.get(AUTHENTICATE) != "true":
             on_progress(f"{master} has no secret: whoever reaches it, every user of its machines too, can run code on it")
         with launch.environment(environment_for(master, wanted)):
-            _start(wanted, on_progress)
+            _start(wanted, master, on_progress)
         if not is_local(master):
             ship(_context_class()._active_spark_context, pack, scratch(), on_progress)
     return wanted
@@ -106,13 +106,13 @@ class _NotYet:
     _gateway = None
 
 
-def _start(wanted: Mapping[str, str], on_progress: Progress) -> None:
-    """A new Spark context; in a new JVM, unless this process has one from an earlier session."""
+def _start(wanted: Mapping[str, str], master: str, on_progress: Progress) -> None:
+    """A new Spark context; in a new JVM, unless this process has one from an earlier session. master: as it was asked for."""
     if _context_class()._gateway is not None:
         return _open_context(wanted, None)
     java = find_java()
     check_open_files()
-    on_progress(f"starting Spark on {wanted['spark.master']} (Java {java.major})")
+    on_progress(f"starting Spark on {master} (Java {java.major})")
     gateway = _open_jvm(java, wanted, on_progress)
     atexit.register(_end, gateway.proc, java, os.getpid())
     return _open_context(wanted, gateway)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from penstock.errors import NotFound
+from penstock.errors import NotFound, PenstockError
 from penstock.log.file.store import TOPICS, directory_of
 from penstock.log.watching import Polling, ReadTo, Watch
 from penstock.storage.local import LocalStorage
@@ -24,11 +24,18 @@ class FileWatch:
     def __init__(self, log: "FileLog", topics: Sequence[str]) -> None:
         self._log, self._topics = log, topics
         self._watch = DirectoryWatch(_ACKNOWLEDGED)
-        self._look()
+        try:
+            self._look()
+        except BaseException:
+            self._watch.close()
+            raise
 
     def wait(self, seconds: float, read_to: ReadTo) -> None:
         if not self._watch.wait(seconds) or self._watch.made:
-            self._look()  # partitions, and topics, may have been added
+            try:
+                self._look()  # partitions, and topics, may have been added
+            except (OSError, PenstockError):  # the system has no more watches; or the topic is damaged, which its reader will say
+                Polling().wait(seconds, read_to)
 
     def _look(self) -> None:
         self._watch.watch(directory for topic in self._topics for directory in self._directories(topic))
@@ -50,5 +57,5 @@ def file_watch(log: "FileLog", topics: Sequence[str]) -> Watch:
         return Polling()
     try:
         return FileWatch(log, topics)
-    except OSError:
+    except (OSError, PenstockError):
         return Polling()

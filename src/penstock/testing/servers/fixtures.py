@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import pytest
 
@@ -13,6 +13,15 @@ if TYPE_CHECKING:
     from penstock.testing.servers.spark_cluster import SparkCluster
 
 
+class _Startable(Protocol):
+    def start(self) -> None: ...
+
+    def stop(self) -> None: ...
+
+
+S = TypeVar("S", bound=_Startable)
+
+
 def missing(reason: str) -> None:
     """Skips the test: a server cannot be had here. With PENSTOCK_REQUIRE set, as in CI, that is a failure."""
     if os.environ.get("PENSTOCK_REQUIRE"):
@@ -20,65 +29,49 @@ def missing(reason: str) -> None:
     pytest.skip(reason)
 
 
+def _running(server: S) -> Iterator[S]:
+    """The server, started and stopped; the tests that want it are skipped where it cannot be had."""
+    from penstock.testing.servers.jars import NotToBeHad
+
+    try:
+        server.start()
+    except NotToBeHad as error:
+        missing(str(error))
+    yield server
+    server.stop()
+
+
 @pytest.fixture(scope="session")
 def kafka_broker(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[KafkaBroker]":
     """A real Kafka broker, started once for all tests of this process; tests keep apart by the names of their topics."""
-    from penstock.testing.servers.jars import NotToBeHad
     from penstock.testing.servers.kafka_broker import KafkaBroker
 
-    broker = KafkaBroker(tmp_path_factory.mktemp("kafka"))
-    try:
-        broker.start()
-    except NotToBeHad as error:
-        missing(str(error))
-    yield broker
-    broker.stop()
+    yield from _running(KafkaBroker(tmp_path_factory.mktemp("kafka")))
 
 
 @pytest.fixture(scope="session")
 def rabbitmq_server(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[RabbitServer]":
     """A real RabbitMQ, started once for all tests of this process; tests keep apart by a prefix of names. Who stops it starts it
     again."""
-    from penstock.testing.servers.jars import NotToBeHad
     from penstock.testing.servers.rabbitmq_server import RabbitServer
 
-    server = RabbitServer(tmp_path_factory.mktemp("rabbitmq"))
-    try:
-        server.start()
-    except NotToBeHad as error:
-        missing(str(error))
-    yield server
-    server.stop()
+    yield from _running(RabbitServer(tmp_path_factory.mktemp("rabbitmq")))
 
 
 @pytest.fixture(scope="session")
 def postgres(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[PostgresServer]":
     """A real PostgreSQL with wal_level=logical, started once for all tests of this process; tests keep apart by the names of their
     tables, publications and slots, and drop their slots."""
-    from penstock.testing.servers.jars import NotToBeHad
     from penstock.testing.servers.postgres import PostgresServer
 
-    server = PostgresServer(tmp_path_factory.mktemp("postgres"))
-    try:
-        server.start()
-    except NotToBeHad as error:
-        missing(str(error))
-    yield server
-    server.stop()
+    yield from _running(PostgresServer(tmp_path_factory.mktemp("postgres")))
 
 
 @pytest.fixture(scope="session")
 def spark_cluster(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkCluster]":
     """A real Spark cluster of two workers whose own Python has nothing installed, started once for all tests of this process. Who
     kills a worker calls `mend()`."""
-    from penstock.testing.servers.jars import NotToBeHad
     from penstock.testing.servers.spark_cluster import SparkCluster, bare_python
 
     place = tmp_path_factory.mktemp("cluster")
-    cluster = SparkCluster(place, python=bare_python(place))
-    try:
-        cluster.start()
-    except NotToBeHad as error:
-        missing(str(error))
-    yield cluster
-    cluster.stop()
+    yield from _running(SparkCluster(place, python=bare_python(place)))

@@ -7,7 +7,6 @@ message that is longer than it may be ends the conversation.
 import hmac
 import secrets
 import socket
-import ssl
 import struct
 import threading
 from contextlib import suppress
@@ -24,7 +23,7 @@ class Kind(IntEnum):
     RESULT = 2
     ERROR = 3  # one of ours: the driver raises it
     UNEXPECTED = 4  # the end of a traceback, as text
-    BEAT = 5  # the job is still being worked on
+    HEARTBEAT = 5  # the job is still being worked on
 
 
 class Closed(Exception):
@@ -50,11 +49,11 @@ class Channel:
         except OSError as error:
             raise Closed(str(error)) from error
 
-    def receive(self, patience: float, most: int = MOST) -> tuple[Kind, bytes]:
+    def receive(self, patience: float) -> tuple[Kind, bytes]:
         """The next message; TimeoutError if none begins, or one does not go on, within so many seconds."""
         self._socket.settimeout(patience)
         kind, length = _HEADER.unpack(_exactly(self._socket, _HEADER.size))
-        if length > most or kind not in set(Kind):
+        if length > MOST or kind not in set(Kind):
             self.close()
             raise Closed(f"a message of kind {kind} with {length} bytes")
         return Kind(kind), _exactly(self._socket, length)
@@ -67,7 +66,7 @@ class Channel:
         self.close()
 
 
-def welcomed(connection: socket.socket, secret: bytes) -> Channel:
+def driver_handshake(connection: socket.socket, secret: bytes) -> Channel:
     """The driver's side: a channel to a task that knows the secret; else Closed."""
     connection.settimeout(HANDSHAKE)
     mine = secrets.token_bytes(_NONCE)
@@ -82,7 +81,7 @@ def welcomed(connection: socket.socket, secret: bytes) -> Channel:
     return Channel(connection)
 
 
-def introduced(connection: socket.socket, secret: bytes) -> Channel:
+def task_handshake(connection: socket.socket, secret: bytes) -> Channel:
     """The task's side: a channel to a driver that knows the secret; else Closed."""
     connection.settimeout(HANDSHAKE)
     mine = secrets.token_bytes(_NONCE)
@@ -108,7 +107,7 @@ def _exactly(connection: socket.socket, size: int) -> bytes:
             got = connection.recv_into(view[done:])
         except TimeoutError:
             raise
-        except (OSError, ssl.SSLError) as error:
+        except OSError as error:
             raise Closed(str(error)) from error
         if not got:
             raise Closed("the connection has ended")

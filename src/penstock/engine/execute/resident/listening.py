@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from penstock.engine.execute.resident.channel import HANDSHAKE, Channel, Closed, welcomed
+from penstock.engine.execute.resident.channel import HANDSHAKE, Channel, Closed, driver_handshake
 from penstock.engine.execute.resident.worker import IDLE, IDLE_ON_CLUSTER, Endpoint
 from penstock.errors import EngineError
 
@@ -57,8 +57,8 @@ class Listener:
                 connection = self._tls.wrap_socket(connection, server_side=True)
             if connection.family != socket.AF_UNIX:
                 connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            return welcomed(connection, self.endpoint.secret)
-        except (OSError, Closed, TimeoutError):
+            return driver_handshake(connection, self.endpoint.secret)
+        except (OSError, Closed):
             connection.close()
             return None
 

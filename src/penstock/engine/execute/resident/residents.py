@@ -20,7 +20,7 @@ from penstock.engine.spark.scratch import scratch
 from penstock.engine.spark.settings import resident_slots
 from penstock.errors import EngineError, PenstockError, TornEpoch
 
-HUNG = 10.0  # seconds without a sign of life, after which a task is given up
+HUNG = 10.0  # seconds without a heartbeat, after which a task is given up
 START = 60.0  # seconds that an epoch waits for a task that was started for it
 CALM = 30.0  # seconds behind a loss in which nobody waits
 _LOOK = 0.2  # seconds between two looks whether the job of a task that is waited for has failed
@@ -92,7 +92,7 @@ class Resident:
         try:
             self._channel.send(Kind.JOB, data, HUNG)
             kind, answer = self._channel.receive(HUNG)
-            while kind == Kind.BEAT:
+            while kind == Kind.HEARTBEAT:
                 kind, answer = self._channel.receive(HUNG)
         except TimeoutError as error:
             self.close()

@@ -13,11 +13,11 @@ from typing import Any
 
 from penstock.engine.execute.job import Job
 from penstock.engine.execute.placement import InProcess
-from penstock.engine.execute.resident.channel import Channel, Closed, Kind, introduced
+from penstock.engine.execute.resident.channel import Channel, Closed, Kind, task_handshake
 from penstock.errors import PenstockError
 
 IDLE, IDLE_ON_CLUSTER = 600.0, 60.0  # seconds without a job, after which the task ends and Spark has its slot back
-BEAT = 1.0  # seconds between two signs of life while a job is worked on
+HEARTBEAT = 1.0  # seconds between two of them while a job is worked on
 LIFE = 10_000  # jobs after which a fresh process takes over
 LOOK = 500  # jobs between two looks at the memory
 MOST_MEMORY = 2 << 30  # bytes of its own that a process may hold where somebody looks
@@ -58,7 +58,7 @@ def stay(endpoint: Endpoint, rows: Iterable[Any]) -> list[Any]:
     settle()
     list(rows)  # input left unread would cost the worker process
     try:
-        channel = introduced(endpoint.connect(), endpoint.secret)
+        channel = task_handshake(endpoint.connect(), endpoint.secret)
     except (OSError, Closed):
         return []  # the driver has given this task up
     try:
@@ -70,13 +70,13 @@ def stay(endpoint: Endpoint, rows: Iterable[Any]) -> list[Any]:
 
 def serve(channel: Channel, idle: float) -> None:
     """Runs jobs until the driver is gone or has had none for a while. WornOut after many."""
-    with Beats(channel) as beats:
+    with Heartbeats(channel) as heartbeats:
         for served in range(1, LIFE + 1):
             try:
                 _, data = channel.receive(idle)
             except (TimeoutError, Closed):
                 return
-            with beats.beating():
+            with heartbeats.sent():
                 kind, answer, broken = _answer(data)
             with suppress(Closed, TimeoutError):  # then the driver is gone, and the next receive says so
                 channel.send(kind, answer)
@@ -97,15 +97,15 @@ def _answer(data: bytes) -> tuple[Kind, bytes, bool]:
         return Kind.UNEXPECTED, traceback.format_exc()[-2000:].encode(), isinstance(error, MemoryError)
 
 
-class Beats:
-    """Signs of life while a job is worked on, from a thread of their own: a process that was stopped gives none."""
+class Heartbeats:
+    """Sent while a job is worked on, from a thread of their own: a process that was stopped gives none."""
 
     def __init__(self, channel: Channel) -> None:
         self._channel, self._busy, self._idle = channel, threading.Event(), threading.Event()
         self._ended = False
-        self._thread = threading.Thread(target=self._beat, name="beats", daemon=True)
+        self._thread = threading.Thread(target=self._send, name="heartbeats", daemon=True)
 
-    def __enter__(self) -> "Beats":
+    def __enter__(self) -> "Heartbeats":
         self._thread.start()
         return self
 
@@ -116,7 +116,7 @@ class Beats:
         self._thread.join()
 
     @contextmanager
-    def beating(self) -> Iterator[None]:
+    def sent(self) -> Iterator[None]:
         self._idle.clear()
         self._busy.set()
         try:
@@ -125,12 +125,12 @@ class Beats:
             self._busy.clear()
             self._idle.set()
 
-    def _beat(self) -> None:
+    def _send(self) -> None:
         with suppress(Closed, TimeoutError):
             while not self._ended:
                 self._busy.wait()
-                if not self._idle.wait(BEAT):
-                    self._channel.send(Kind.BEAT)
+                if not self._idle.wait(HEARTBEAT):
+                    self._channel.send(Kind.HEARTBEAT)
 
 
 def own_memory() -> int:
