@@ -6,6 +6,7 @@ import pytest
 
 from penstock import Flow, Schema
 from penstock.engine.run.options import RunOptions
+from penstock.engine.run.runtime import Runtime
 from penstock.engine.run.service import serve
 from penstock.errors import BadInput
 from penstock.log.file.log import FileLog
@@ -55,3 +56,21 @@ def test_a_bounded_run_does_not_look_for_a_static_table_among_the_topics(mode: s
 def test_a_word_that_a_verb_of_a_flow_does_not_know_is_refused_before_anything_starts(verb: str) -> None:
     with pytest.raises(TypeError, match="unexpected keyword argument 'maste'"):
         getattr(Flow("shop"), verb)(maste="local[2]")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("spark.penstock.resident", "flase"), ("spark.penstock.resident.port", "x"), ("spark.penstock.oneTaskRows", "-1")],
+)
+def test_a_setting_of_our_own_that_means_nothing_is_refused_at_once(name: str, value: str, tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=f"{name} cannot be '{value}'"):
+        Runtime(tmp_path, conf={name: value})
+    Runtime(
+        tmp_path,
+        conf={"spark.penstock.resident": "false", "spark.penstock.resident.port": "7090", "spark.penstock.oneTaskRows": "0"},
+    )
+
+
+def test_where_small_epochs_run_is_said(tmp_path: Path) -> None:
+    assert Runtime(tmp_path).small_epochs() == "in a Spark task that stays"
+    assert "a Spark job for each" in Runtime(tmp_path, conf={"spark.penstock.resident": "false"}).small_epochs()

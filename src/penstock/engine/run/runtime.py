@@ -1,6 +1,7 @@
 """Running flows for real: a home, its log, a Spark session that starts when it is needed."""
 
 import os
+import re
 import signal
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,7 +14,7 @@ import pyarrow as pa
 from penstock.core.schema import Schema
 from penstock.engine.execute.job import Carried, Job, Result
 from penstock.engine.execute.placement import Placement
-from penstock.engine.execute.resident.listening import no_residents
+from penstock.engine.execute.resident.listening import PORT, no_residents
 from penstock.engine.execute.resident.residents import ResidentTask, residents_of
 from penstock.engine.execute.spark_tasks import AcrossTasks, OneTask, plain_memory
 from penstock.engine.run.context import Fail, FlowContext
@@ -22,7 +23,7 @@ from penstock.engine.run.offsets import OffsetPublisher
 from penstock.engine.run.outputs import targets
 from penstock.engine.run.revival import Watch
 from penstock.engine.spark.cluster import is_local, protection
-from penstock.errors import BadFlow
+from penstock.errors import BadFlow, BadInput
 from penstock.flow.graph import FlowGraph
 from penstock.flow.resolve import resolve
 from penstock.flow.topics import TopicFacts
@@ -56,6 +57,11 @@ class Runtime:
     def __post_init__(self) -> None:
         plain_memory()
         self._watch = Watch(self.say)
+        for name, right in ((RESIDENT, "true|false"), (PORT, "[0-9]{1,5}"), (ONE_TASK_ROWS, "[0-9]+")):
+            given = self.conf.get(name)
+            if given is not None and not re.fullmatch(right, given):
+                wanted = "true or false" if name == RESIDENT else "a whole number"
+                raise BadInput(f"{name} cannot be {given!r}", hint=f"it is {wanted}")
 
     @cached_property
     def log(self) -> Log:
