@@ -184,7 +184,8 @@ def test_duckdb_and_polars_read_the_rows_that_count(home: Path, capsys: pytest.C
     by_polars = pl.concat(frames).group_by("user").agg(pl.col("amount").sum()).collect()
     batches = [pa.ipc.open_file(pa.memory_map(r["file"])).get_batch(r["batch"]) for r in runs]
     orders = pa.Table.from_batches(batches)
-    by_duckdb = duckdb.sql("select user, sum(amount) from orders group by all").fetchall()
+    with duckdb.connect() as database:
+        by_duckdb = database.sql("select user, sum(amount) from orders group by all").fetchall()
     expected: Counter[str] = Counter()
     for row in kept(home, "settled", "left"):
         expected[row["user"]] += row["amount"]
