@@ -42,6 +42,7 @@ class TopicSpec:
     hold: timedelta = timedelta(days=7)  # how long beyond that a reader that has not read them keeps them
     compact: bool = False  # only the latest record of every key is kept
     tombstones: timedelta = timedelta(days=1)  # how long a delete is kept after it was compacted first
+    capture: str | None = None  # the capture that writes it: changes of a table of a database
 
 
 class Sender(NamedTuple):

@@ -49,6 +49,7 @@ def encode_settings(spec: TopicSpec, id: str) -> bytes:
         "changelog": spec.changelog,
         "ordered": spec.ordered,
     } | encode_cleaning(spec)
+    fields |= {"capture": spec.capture} if spec.capture else {}
     return orjson.dumps(fields, option=orjson.OPT_INDENT_2)
 
 
@@ -72,6 +73,7 @@ def decode_settings(data: bytes, where: str) -> tuple[TopicSpec, str]:
             writer=f["writer"],
             changelog=f["changelog"],
             ordered=f.get("ordered", False),  # version 0.1.0 wrote rows by time
+            capture=f.get("capture"),
             **decode_cleaning(f),
         )
         return spec, f["id"]

@@ -30,6 +30,10 @@ class Home:
     def views(self) -> Path:
         return self.path / "views"
 
+    @property
+    def captures(self) -> Path:
+        return self.path / "captures"
+
 
 def make_private(path: Path) -> None:
     """Makes a directory, and those above it that are missing, for their owner alone."""

@@ -1,0 +1,135 @@
+"""What a capture has done, in the topic NAME.transaction: BEGIN before the changes of transactions, END behind them.
+
+The last record of each frame has a header, `penstock`: before a batch its intent, behind it the state of the capture. END is
+the commit point of its batch: changes behind the last one may be of transactions that are not there as a whole."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+import pyarrow as pa
+
+from penstock.capture.fenced_topic import FencedTopic
+from penstock.capture.naming import TRANSACTIONS
+from penstock.core.arrow import values_in
+from penstock.core.columns import HEADERS, KEY, VALUE
+from penstock.errors import AlreadyThere, Damaged, NotFound
+from penstock.log.port import Log, Topic, TopicSpec
+
+HEADER = "penstock"
+FORMAT = 1
+MAX_RECORD = 16 << 20
+_FIRST_LOOK = 64
+
+
+@dataclass(frozen=True)
+class CaptureState:
+    """A capture behind a batch."""
+
+    batch: int = 0
+    position: Mapping[str, Any] | None = None  # where its engine goes on
+    offsets: Mapping[str, Sequence[int]] = field(default_factory=dict)  # topic: the end of each partition
+    tables: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # topic: schema, table, columns, key
+    open: Mapping[str, Any] | None = None  # a transaction that goes on: its id and its events so far
+
+
+@dataclass(frozen=True)
+class Found:
+    """What the journal says: the state behind the last batch that is whole, and the intent of one that is not."""
+
+    state: CaptureState = field(default_factory=CaptureState)
+    unfinished: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One record of the journal, as Debezium has them."""
+
+    status: str  # BEGIN or END; PART where a batch has neither
+    transaction: str
+    time: int  # microseconds
+    counts: Mapping[str, int] | None = None  # of an END: events of each table, as `schema.table`
+
+    def value(self) -> bytes:
+        counts = self.counts
+        tables = None if counts is None else [{"data_collection": name, "event_count": n} for name, n in counts.items()]
+        events = None if counts is None else sum(counts.values())
+        fields = {"status": self.status, "id": self.transaction, "event_count": events, "data_collections": tables}
+        return orjson.dumps(fields | {"ts_ms": self.time // 1000})
+
+
+def journal_topic(log: Log, capture: str) -> Topic:
+    """The topic, made if it is missing."""
+    name = f"{capture}.{TRANSACTIONS}"
+    try:
+        return log.topic(name)
+    except NotFound:
+        try:
+            return log.create(TopicSpec(name, max_record=MAX_RECORD, capture=capture))
+        except AlreadyThere:
+            return log.topic(name)
+
+
+def read_journal(topic: Topic) -> Found:
+    """What stands at its end."""
+    unfinished = None
+    for said in _said_backwards(topic):
+        if "intent" in said:
+            unfinished = said
+            continue
+        state = CaptureState(said["batch"], said["position"], said["offsets"], said["tables"], said["open"])
+        going_on = unfinished is not None and unfinished["batch"] > state.batch
+        return Found(state, unfinished["intent"] if going_on and unfinished else None)
+    return Found(unfinished=unfinished["intent"] if unfinished else None)
+
+
+class Journal:
+    """Writes it. Batches are numbered from 1."""
+
+    def __init__(self, topic: FencedTopic) -> None:
+        self._topic = topic
+
+    def begin(self, batch: int, intent: Mapping[str, Any], entries: Sequence[Entry]) -> None:
+        """Notes down what is going to be written, before it is."""
+        self._append(2 * batch, entries, {"format": FORMAT, "batch": batch, "intent": intent})
+
+    def end(self, state: CaptureState, entries: Sequence[Entry]) -> None:
+        """The batch is in its topics as a whole."""
+        said = {"batch": state.batch, "position": state.position, "offsets": state.offsets, "tables": state.tables}
+        self._append(2 * state.batch + 1, entries, {"format": FORMAT, **said, "open": state.open})
+
+    def _append(self, number: int, entries: Sequence[Entry], header: Mapping[str, Any]) -> None:
+        values = pa.array([entry.value() for entry in entries], pa.binary())
+        keys = pa.array([orjson.dumps({"id": entry.transaction}) for entry in entries], pa.binary())
+        said = [None] * (len(entries) - 1) + [{HEADER: orjson.dumps(header)}]
+        headers = pa.array([list(each.items()) if each else None for each in said], pa.map_(pa.string(), pa.binary()))
+        self._topic.append(0, pa.record_batch([values, keys, headers], [VALUE, KEY, HEADERS]), number)
+
+
+def _said_backwards(topic: Topic) -> Iterator[Mapping[str, Any]]:
+    """The headers from the last record on. A broker may use offsets itself, so that the look goes back further and further."""
+    end = topic.ends()[0]
+    stop, look = end.next, _FIRST_LOOK
+    while stop > end.first:
+        start = max(end.first, stop - look)
+        found = [said for chunk in topic.read(0, start, stop) for said in _headers(chunk.rows)]
+        yield from reversed(found)
+        stop, look = start, 4 * look
+
+
+def _headers(rows: pa.RecordBatch) -> list[Mapping[str, Any]]:
+    if HEADERS not in rows.schema.names:
+        return []
+    found = [dict(pairs).get(HEADER) for pairs in values_in(rows.column(HEADERS).drop_null(), list)]
+    return [_decoded(text) for text in found if text]
+
+
+def _decoded(text: bytes) -> Mapping[str, Any]:
+    try:
+        said: Mapping[str, Any] = orjson.loads(text)
+        if said["format"] != FORMAT:
+            raise ValueError(f"format {said['format']}")
+        return said
+    except (ValueError, KeyError, TypeError) as error:
+        raise Damaged("the journal of a capture cannot be read", str(error), hint="it was written by a later version") from error
