@@ -1,0 +1,159 @@
+"""Writes batches to the log, each exactly once: its intent, the changes of each table to the table's topic, then its end."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, replace
+
+import pyarrow as pa
+
+from penstock.capture.envelopes import Envelope, flat_key, wrapped
+from penstock.capture.fenced_topic import FencedTopic
+from penstock.capture.gathering import by_table
+from penstock.capture.journal import CaptureState, Entry, Found, Journal, journal_topic, read_journal
+from penstock.capture.naming import TopicNames
+from penstock.capture.orders import counts_of, orders_of
+from penstock.capture.port import Batch, Changes, Table, TableFacts
+from penstock.capture.truncates import Keys, live_keys, without_truncates
+from penstock.core.arrow import values_in
+from penstock.core.columns import KEY
+from penstock.errors import AlreadyThere, Mismatch, NotFound
+from penstock.log.intake.partitioning import partitions_by_key
+from penstock.log.port import Log, TopicSpec
+
+MAX_RECORD = 256 << 20
+POINTS = ("capture.begun", "capture.appended", "capture.ended")  # what `fail` is called with as they are passed
+
+
+def nothing(point: str) -> None:
+    """Nobody wants to know."""
+
+
+class Writer:
+    """The one writer of a capture's topics. `open` comes first."""
+
+    def __init__(
+        self, log: Log, names: TopicNames, envelope: Envelope, partitions: int = 1, fail: Callable[[str], None] = nothing
+    ) -> None:
+        self.state = CaptureState()
+        self._log, self._names, self._envelope, self._partitions, self._fail = log, names, envelope, partitions, fail
+        self._topics: dict[Table, FencedTopic] = {}
+        self._generation = 0
+        self._journal: Journal
+
+    def open(self) -> Found:
+        """Shuts out earlier starts, and says where to go on."""
+        fenced = FencedTopic(journal_topic(self._log, self._names.name), self._names.name)
+        self._generation = fenced.seen() + 1
+        fenced.fence(self._generation)
+        self._journal = Journal(fenced)
+        for topic in self._log.topics():
+            table = self._names.table(topic)
+            if table and self._log.topic(topic).spec.capture == self._names.name:
+                self._fence(table, topic)
+        found = read_journal(fenced.topic)
+        self.state = found.state
+        return found
+
+    def write(self, batch: Batch) -> CaptureState:
+        """Makes the batch durable; returns the state behind it."""
+        number, transactions = self.state.batch + 1, batch.transactions
+        changes = self._changes(batch)
+        earlier = self._earlier(batch)
+        counts = counts_of(changes, len(transactions), earlier)
+        self._journal.begin(number, batch.intent, _entries(batch, "BEGIN", counts))
+        self._fail("capture.begun")
+        offsets = dict(self.state.offsets)
+        for each, orders in zip(changes, orders_of(changes, earlier), strict=True):
+            records = self._envelope.records(each, orders, transactions)
+            self._append(each.table, records, number, offsets)
+        self._make_topics(batch.tables, offsets)
+        goes_on = len(transactions) > 0 and not transactions.ends[-1]
+        still_open = {"id": _ids(batch)[-1], "counts": [[*table, n] for table, n in counts[-1].items()]} if goes_on else None
+        state = CaptureState(number, batch.position, offsets, self._tables(batch.tables), still_open)
+        self._journal.end(state, _entries(batch, "END", counts))
+        self._fail("capture.ended")
+        self.state = state
+        return state
+
+    def _changes(self, batch: Batch) -> list[Changes]:
+        """The changes of each table, with truncates as deletes of the keys that are there."""
+        changes = by_table(batch.changes)
+        if not batch.truncates:
+            return list(changes.values())
+        if self._envelope.flat:  # keys as the topics have them, so that those of both can be compared
+            changes = {table: replace(each, key=wrapped(values_in(flat_key(each.key), str))) for table, each in changes.items()}
+        found = without_truncates(changes, batch.truncates, self._live)
+        return list(by_table(each for parts in found.values() for each in parts).values())
+
+    def _live(self, table: Table) -> Keys:
+        topic = self._topic(table).topic
+        keys = live_keys(topic, self.state.offsets.get(topic.spec.name, ()))
+        return dict.fromkeys(values_in(wrapped(keys), str)) if self._envelope.flat else keys
+
+    def _earlier(self, batch: Batch) -> dict[Table, int]:
+        """What the first transaction had in earlier batches."""
+        if not self.state.open or not len(batch.transactions) or batch.transactions.begins[0]:
+            return {}
+        return {(schema, table): count for schema, table, count in self.state.open["counts"]}
+
+    def _append(self, table: Table, records: pa.RecordBatch, number: int, offsets: dict[str, Sequence[int]]) -> None:
+        topic = self._topic(table)
+        name, partitions = topic.topic.spec.name, topic.topic.spec.partitions
+        homes = partitions_by_key(records.column(KEY), partitions) if partitions > 1 else None
+        for partition in range(partitions):
+            rows = records if homes is None else records.filter(pa.array(homes == partition))
+            if rows.num_rows and topic.append(partition, rows, number):
+                self._fail("capture.appended")
+        offsets[name] = [topic.topic.ends()[partition].next for partition in range(partitions)]
+
+    def _make_topics(self, tables: Mapping[Table, TableFacts], offsets: dict[str, Sequence[int]]) -> None:
+        for table in tables:
+            spec = self._topic(table).topic.spec
+            offsets.setdefault(spec.name, [0] * spec.partitions)
+
+    def _tables(self, tables: Mapping[Table, TableFacts]) -> Mapping[str, Mapping[str, object]]:
+        told = {
+            self._names.topic(table): {**asdict(facts), "table": list(table), "flat": self._envelope.flat}
+            for table, facts in tables.items()
+        }
+        return {**self.state.tables, **told} if told else self.state.tables
+
+    def _topic(self, table: Table) -> FencedTopic:
+        return self._topics.get(table) or self._fence(table, self._names.topic(table))
+
+    def _fence(self, table: Table, name: str) -> FencedTopic:
+        made = self._topics[table] = FencedTopic(self._found_or_made(name).topic(name), self._names.name)
+        made.fence(self._generation)
+        return made
+
+    def _found_or_made(self, name: str) -> Log:
+        try:
+            spec = self._log.topic(name).spec
+        except NotFound:
+            try:
+                self._log.create(TopicSpec(name, self._partitions, max_record=MAX_RECORD, capture=self._names.name))
+            except AlreadyThere:
+                return self._found_or_made(name)
+            return self._log
+        if spec.capture != self._names.name:
+            by = f"capture {spec.capture!r}" if spec.capture else f"flow {spec.writer!r}" if spec.writer else "producers"
+            raise Mismatch(
+                f"capture {self._names.name!r} cannot write topic {name!r}: it is written by {by}",
+                hint="name the capture or its topics otherwise: cdc add … --topics '{name}.{schema}.{table}'",
+            )
+        return self._log
+
+
+def _ids(batch: Batch) -> list[str]:
+    return values_in(batch.transactions.id, str)
+
+
+def _entries(batch: Batch, status: str, counts: Sequence[Mapping[Table, int]]) -> list[Entry]:
+    """What the journal says of the transactions that begin or end here; of a part of one that does neither, that it goes on."""
+    transactions, ids, times = batch.transactions, _ids(batch), batch.transactions.time.tolist()
+    said = (transactions.begins if status == "BEGIN" else transactions.ends).tolist()
+    entries = [Entry(status, ids[i], times[i], _named(counts[i]) if status == "END" else None) for i in range(len(ids)) if said[i]]
+    return entries or [Entry("PART", ids[0] if ids else "", times[0] if times else 0)]
+
+
+def _named(counts: Mapping[Table, int]) -> dict[str, int]:
+    return {f"{schema}.{table}" if schema else table: count for (schema, table), count in counts.items()}
