@@ -100,6 +100,7 @@ class Status:
     lag_bytes: int | None = None  # of the database's log that were not read yet
     kept_bytes: int | None = None  # of it that the database keeps for us
     snapshots: Sequence[SnapshotProgress] = ()  # those that are not finished
+    caught_up: bool = False  # everything that was committed before `start` has been given out, and all copies are finished
 
 
 class Engine(Protocol):

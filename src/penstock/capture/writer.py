@@ -34,7 +34,8 @@ class Writer:
         self, log: Log, names: TopicNames, envelope: Envelope, partitions: int = 1, fail: Callable[[str], None] = nothing
     ) -> None:
         self.state = CaptureState()
-        self._log, self._names, self._envelope, self._partitions, self._fail = log, names, envelope, partitions, fail
+        self.envelope = envelope
+        self._log, self._names, self._partitions, self._fail = log, names, partitions, fail
         self._topics: dict[Table, FencedTopic] = {}
         self._generation = 0
         self._journal: Journal
@@ -63,7 +64,7 @@ class Writer:
         self._fail("capture.begun")
         offsets = dict(self.state.offsets)
         for each, orders in zip(changes, orders_of(changes, earlier), strict=True):
-            records = self._envelope.records(each, orders, transactions)
+            records = self.envelope.records(each, orders, transactions)
             self._append(each.table, records, number, offsets)
         self._make_topics(batch.tables, offsets)
         goes_on = len(transactions) > 0 and not transactions.ends[-1]
@@ -79,7 +80,7 @@ class Writer:
         changes = by_table(batch.changes)
         if not batch.truncates:
             return list(changes.values())
-        if self._envelope.flat:  # keys as the topics have them, so that those of both can be compared
+        if self.envelope.flat:  # keys as the topics have them, so that those of both can be compared
             changes = {table: replace(each, key=wrapped(values_in(flat_key(each.key), str))) for table, each in changes.items()}
         found = without_truncates(changes, batch.truncates, self._live)
         return list(by_table(each for parts in found.values() for each in parts).values())
@@ -87,7 +88,7 @@ class Writer:
     def _live(self, table: Table) -> Keys:
         topic = self._topic(table).topic
         keys = live_keys(topic, self.state.offsets.get(topic.spec.name, ()))
-        return dict.fromkeys(values_in(wrapped(keys), str)) if self._envelope.flat else keys
+        return dict.fromkeys(values_in(wrapped(keys), str)) if self.envelope.flat else keys
 
     def _earlier(self, batch: Batch) -> dict[Table, int]:
         """What the first transaction had in earlier batches."""
@@ -112,7 +113,7 @@ class Writer:
 
     def _tables(self, tables: Mapping[Table, TableFacts]) -> Mapping[str, Mapping[str, object]]:
         told = {
-            self._names.topic(table): {**asdict(facts), "table": list(table), "flat": self._envelope.flat}
+            self._names.topic(table): {**asdict(facts), "table": list(table), "flat": self.envelope.flat}
             for table, facts in tables.items()
         }
         return {**self.state.tables, **told} if told else self.state.tables

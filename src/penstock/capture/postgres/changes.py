@@ -52,6 +52,17 @@ class TableChanges:
         after = tuple(_filled(new, old, whole) for new, old in zip(self.after, self.before, strict=True))
         return replace(self, after=after)
 
+    def taken(self, which: Flags) -> "TableChanges":
+        """Some of these changes, as they stand."""
+        places = np.flatnonzero(which)
+        before, after = (tuple(_taken(column, places) for column in side) for side in (self.before, self.after))
+        place = self.commit_lsn[places], self.index[places], self.time[places], self.xid[places]
+        return TableChanges(self.relation, self.op[places], self.old[places], before, after, *place)
+
+
+def _taken(column: Column, places: Places) -> Column:
+    return Column(column.values.take(places), column.unchanged[places])
+
 
 def _filled(new: Column, old: Column, whole: Flags) -> Column:
     known = new.unchanged & whole & ~old.unchanged

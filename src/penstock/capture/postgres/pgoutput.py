@@ -74,6 +74,11 @@ class Decoder:
         """Whether the last message left a transaction open."""
         return self._state.open is not None
 
+    @property
+    def open(self) -> Open | None:
+        """The transaction that the last message left open."""
+        return self._state.open
+
     def decode(self, messages: Sequence[bytes]) -> Batch:
         """What these messages say. BadMessage if they cannot be read."""
         state, found = self._state, list[Batch]()

@@ -33,7 +33,7 @@ class Receiver:
         self._confirmed = 0
         self._reported = (0, 0.0)  # what, and when
         self._heard = time.monotonic()
-        self._closing = self._flushing = self._paused = False
+        self._closing = self._flushing = self._paused = self._asking = False
         self._woken, self._waker = os.pipe()
         os.set_blocking(self._waker, False)
         self._thread = threading.Thread(target=self._run, name="penstock-replication", daemon=True)
@@ -49,6 +49,11 @@ class Receiver:
         """There is room again."""
         if self._paused:
             self.wake()
+
+    def ask(self) -> None:
+        """How far has the server come? It answers at once."""
+        self._asking = True
+        self.wake()
 
     def wake(self) -> None:
         if self._thread.is_alive():
@@ -150,9 +155,10 @@ class Receiver:
     def _report(self, asked: bool) -> None:
         """Says what is durable, if that is new, due or asked for. What is due asks the server to answer."""
         now, confirmed = time.monotonic(), self._confirmed
-        due = now - self._reported[1] >= self._every
+        due = now - self._reported[1] >= self._every or self._asking
         if self._flushing or not (asked or due or confirmed > self._reported[0]):
             return
+        self._asking = False
         clock = time.time_ns() // 1000 - POSTGRES_EPOCH
         status = _STATUS.pack(b"r", confirmed, confirmed, confirmed, clock, due)
         pg = self._connection.pgconn

@@ -82,6 +82,11 @@ class Replication:
         self._receiver.go_on()
         return taken
 
+    def ask(self) -> None:
+        """Asks the server how far it has come, so that `passed` moves on although nothing is changed."""
+        if self._receiver:
+            self._receiver.ask()
+
     def confirm(self, lsn: int) -> None:
         """What was committed before this position is durable here. The server may forget its log up to there."""
         if self._receiver:
