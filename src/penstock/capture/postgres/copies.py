@@ -112,8 +112,10 @@ class Copies:
         keys = json_objects(of.key, [values[key] for key in of.key])
         rows = json_objects(list(values), list(values.values()))
         id = f"snapshot:{name}:{before.chunks + 1}"
-        made = chunk_batch(of.table, keys, rows, id, position.lsn, max(position.time, time.time_ns() // 1000))
-        return replace(made, position=replace(position, copied=dict(self._copied)).json(), tables={of.table: self._facts(of)})
+        at = max(position.time, time.time_ns() // 1000)  # of what comes behind, too: a newer row never has an older time
+        made = chunk_batch(of.table, keys, rows, id, position.lsn, at)
+        behind = replace(position, copied=dict(self._copied), time=at)
+        return replace(made, position=behind.json(), tables={of.table: self._facts(of)})
 
     def go_on(self, position: WalPosition) -> None:
         """A chunk that was read before this start is written."""
