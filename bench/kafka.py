@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from connector import connector
 from events import events
 from kafka_flows import into_kafka, windows
 from measuring import Meter, median
@@ -28,12 +29,6 @@ from penstock.testing.servers.jars import fetched
 from penstock.testing.servers.kafka_broker import VERSION, KafkaBroker
 
 TOOLS = (f"org.apache.kafka:kafka_2.13:{VERSION}", f"org.apache.kafka:kafka-tools:{VERSION}")
-CONNECTOR = (
-    "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0",
-    "org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.0.0",
-    "org.apache.kafka:kafka-clients:3.9.2",
-    "org.apache.commons:commons-pool2:2.13.1",
-)
 FRAMES = (1_000, 10_000, 100_000)
 
 Runs = dict[str, list[float]]
@@ -154,7 +149,7 @@ def _connector(broker: KafkaBroker, name: str, rows: int, repeat: int) -> tuple[
     """Seconds of the first read; rows a second and foreign share of the later ones. Rows go to Python tasks, as ours do."""
     from penstock.engine.spark.session import start_session
 
-    jars = fetched("spark-kafka-connector", *CONNECTOR, alone=True)
+    jars = connector()
     spark = start_session("bench-kafka", "local[2]", {"spark.jars": ",".join(map(str, sorted(jars.glob("*.jar"))))})
 
     def work() -> int:

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from connector import connector
 from flows import Bench
 from measuring import Meter, median, percentile
 from report import Table, milliseconds, options, parsed, percent, publish
@@ -22,7 +23,7 @@ from penstock import Flow
 from penstock.engine.run import loop
 from penstock.log.open import open_log
 from penstock.log.port import TopicSpec
-from penstock.testing.servers.jars import NotToBeHad, fetched
+from penstock.testing.servers.jars import NotToBeHad
 from penstock.testing.servers.kafka_broker import KafkaBroker
 
 _BETWEEN = 0.1  # seconds, on average, between two records
@@ -82,7 +83,7 @@ def spark(directory: Path, wish: dict[str, Any]) -> dict[str, Any]:
 
     builder = SparkSession.builder.master("local[2]").appName("real-time mode")
     settings = {
-        "spark.jars": ",".join(map(str, sorted(_connector().glob("*.jar")))),
+        "spark.jars": ",".join(map(str, sorted(connector().glob("*.jar")))),
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.ui.enabled": "false",
@@ -113,19 +114,13 @@ def spark(directory: Path, wish: dict[str, Any]) -> dict[str, Any]:
         query.stop()
 
 
-def _connector() -> Path:
-    import pyspark
-
-    return fetched(f"spark-kafka-{pyspark.__version__}", f"org.apache.spark:spark-sql-kafka-0-10_2.13:{pyspark.__version__}")
-
-
 SIDES: dict[str, Callable[[Path, dict[str, Any]], Any]] = {"spark": spark, "penstock": penstock}
 
 
 def sides() -> list[str]:
     """Those that can be run here."""
     try:
-        _connector()
+        connector()
     except NotToBeHad as reason:
         print(f"  without Spark: {reason}", file=sys.stderr)
         return ["penstock"]
