@@ -9,6 +9,7 @@ from typing import Any
 from penstock.capture.naming import USUAL, TopicNames
 from penstock.capture.port import Table
 from penstock.errors import Damaged, NotFound
+from penstock.log.kafka.secrets import check_private
 
 FORMAT = 1
 
@@ -29,6 +30,7 @@ class Secret:
             return os.environ[self.variable]
         if not self.file:
             return None
+        check_private(Path(self.file), "the password of the database")
         try:
             return Path(self.file).read_text().rstrip("\r\n")
         except OSError as error:
@@ -49,6 +51,8 @@ class CaptureDefinition:
     flat: bool = False
     partitions: int = 1
     options: Mapping[str, Any] = field(default_factory=dict)  # of the engine, such as its slot and publication
+    id: str = ""  # told apart from captures of this name in other homes by it
+    prepared: bool = True  # the database is set up for all of its tables
 
     @property
     def names(self) -> TopicNames:

@@ -25,6 +25,7 @@ class Captures:
         check_name(definition.name, "capture")
         if definition.name in self.names():
             raise AlreadyThere(f"there is a capture {definition.name!a} already", hint="penstock cdc status shows it")
+        LocalStorage(self._path).remove(definition.name)  # what a removal that was killed has left
         self._put(definition, 0)
 
     def change(self, definition: CaptureDefinition) -> None:
@@ -58,8 +59,12 @@ class Captures:
         LocalStorage(self._path).remove(self.get(name).name)
 
     def storage(self, name: str) -> Storage:
-        """The directory of a capture."""
+        """The directory of a capture; its `lock` is held by whoever runs it."""
         return LocalStorage(self._path / name)
+
+    def engine_storage(self, name: str) -> Storage:
+        """A directory in it for its engine alone."""
+        return LocalStorage(self._path / name / "engine")
 
     def _numbers(self, name: str) -> list[int]:
         return sorted(int(number) for number in self.storage(name).list(_DEFINITIONS) if number.isdigit())

@@ -30,15 +30,17 @@ _REFUSED = re.compile(
 )
 
 
-def connect(url: str, name: str = "penstock", replication: bool = False) -> "Connection":
+def connect(url: str, name: str = "penstock", replication: bool = False, password: str | None = None) -> "Connection":
     """A connection that commits each statement. Disconnected if the server does not answer, NotFollowable if it does not let us
-    in. One for replication takes the simple protocol only, so that values are put into its statements on this side."""
+    in. One for replication takes the simple protocol only, so that values are put into its statements on this side. password: where
+    libpq is not to look for it in its usual places."""
     psycopg = _library()
     try:
         given = psycopg.conninfo.conninfo_to_dict(url)
         mine: dict[str, Any] = {"client_encoding": "UTF8", "options": _options(given), "application_name": name}
         mine |= {"replication": "database", "cursor_factory": psycopg.ClientCursor} if replication else {}
         mine |= {} if "connect_timeout" in given else {"connect_timeout": CONNECT_SECONDS}
+        mine |= {} if password is None else {"password": password}
         made: Connection = psycopg.connect(url, autocommit=True, **mine)
         return made
     except psycopg.ProgrammingError:  # its text may show the URL, and with it the password

@@ -2,10 +2,11 @@
 visibility, then the stream alone."""
 
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from penstock.capture import port
+from penstock.capture.definition import Secret
 from penstock.capture.port import Json, Status
 from penstock.capture.postgres.changes import Batch
 from penstock.capture.postgres.connecting import connect, translated
@@ -38,6 +39,7 @@ class Source:
     url: str
     slot: str
     publication: str
+    secret: Secret = field(default_factory=Secret)  # read for each connection, so that it may be renewed
 
 
 class PostgresEngine:
@@ -59,7 +61,7 @@ class PostgresEngine:
 
     def start(self, position: Json | None, unfinished: Json | None) -> None:
         self.close()
-        self._connection = connect(self._source.url, f"penstock {self._source.slot}")
+        self._connection = connect(self._source.url, f"penstock {self._source.slot}", password=self._source.secret.read())
         tables = describe_publication(self._connection, self._source.publication)
         if tables is None:
             raise NotFollowable(
@@ -192,9 +194,10 @@ class PostgresEngine:
     def _opened(self, at: WalPosition | None) -> Replication:
         """The stream; a slot that is still in use is waited for."""
         source, deadline = self._source, time.monotonic() + self._patience
+        start, password = at.end if at else 0, source.secret.read()
         while True:
             try:
-                return Replication(source.url, source.slot, [source.publication], start=at.end if at else 0)
+                return Replication(source.url, source.slot, [source.publication], start=start, password=password)
             except SlotInUse:
                 if time.monotonic() > deadline:
                     raise

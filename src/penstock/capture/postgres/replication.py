@@ -45,11 +45,19 @@ class Replication:
     """The messages of pgoutput that the slot has for these publications, and what was written by pg_logical_emit_message."""
 
     def __init__(
-        self, url: str, slot: str, publications: Sequence[str], *, start: int = 0, bound: int = BOUND, silence: float = SILENCE
+        self,
+        url: str,
+        slot: str,
+        publications: Sequence[str],
+        *,
+        start: int = 0,
+        bound: int = BOUND,
+        silence: float = SILENCE,
+        password: str | None = None,
     ) -> None:
         self.slot = slot
         self._inbox = Inbox(bound)
-        connection = connect(url, f"penstock {slot}", replication=True)
+        connection = connect(url, f"penstock {slot}", replication=True, password=password)
         try:
             self.system, every = _look(connection, publications)
             _start(connection, slot, publications, start)
