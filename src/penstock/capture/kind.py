@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 from penstock.capture.definition import CaptureDefinition
 from penstock.capture.port import Engine, Table
@@ -48,7 +48,38 @@ class EngineKind(Protocol):
         ...
 
 
-KINDS: Mapping[str, Callable[[], EngineKind]] = {}
+@dataclass(frozen=True)
+class Kept:
+    """What a database keeps for a capture, as it says itself."""
+
+    lag_bytes: int | None = None  # of its log that were not confirmed yet
+    lag_seconds: float | None = None
+    kept_bytes: int | None = None  # of its log that it cannot remove
+    limit_bytes: int | None = None  # of them at which it gives up; None: it never does
+    reader: str | None = None  # who reads now
+    trouble: str | None = None  # why it cannot be followed any more
+
+
+@runtime_checkable
+class Inspecting(Protocol):
+    """A kind that leaves something in the database, such as a slot, and can tell about it."""
+
+    def look(self, definition: CaptureDefinition) -> Kept:
+        """Asks the database. Disconnected or NotFollowable if it does not answer."""
+        ...
+
+    def leftovers(self, definition: CaptureDefinition) -> Sequence[str]:
+        """The statements that remove by hand what `tear_down` would. Asks nobody."""
+        ...
+
+
+def _postgres() -> EngineKind:
+    from penstock.capture.postgres.kind import PostgresKind
+
+    return PostgresKind()
+
+
+KINDS: Mapping[str, Callable[[], EngineKind]] = {"postgres": _postgres}
 
 
 def kind_of(engine: str) -> EngineKind:

@@ -11,6 +11,7 @@ from penstock.storage.home import Home, find_home
 from penstock.storage.local import LocalStorage
 from penstock.storage.port import Storage
 
+LOCK = "lock"  # held by whoever runs, changes or removes a capture
 _DEFINITIONS = "definitions"  # numbered, the last one counts: a file is written once
 
 
@@ -25,7 +26,10 @@ class Captures:
         check_name(definition.name, "capture")
         if definition.name in self.names():
             raise AlreadyThere(f"there is a capture {definition.name!a} already", hint="penstock cdc status shows it")
-        LocalStorage(self._path).remove(definition.name)  # what a removal that was killed has left
+        storage = self.storage(definition.name)
+        for left in storage.list(""):  # by a removal that was killed
+            if left not in (_DEFINITIONS, LOCK):
+                storage.remove(left)
         self._put(definition, 0)
 
     def change(self, definition: CaptureDefinition) -> None:
@@ -59,7 +63,7 @@ class Captures:
         LocalStorage(self._path).remove(self.get(name).name)
 
     def storage(self, name: str) -> Storage:
-        """The directory of a capture; its `lock` is held by whoever runs it."""
+        """The directory of a capture."""
         return LocalStorage(self._path / name)
 
     def engine_storage(self, name: str) -> Storage:

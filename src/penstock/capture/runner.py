@@ -12,14 +12,17 @@ from penstock.capture.definition import CaptureDefinition
 from penstock.capture.envelopes import Envelope
 from penstock.capture.journal import CaptureState
 from penstock.capture.port import Batch, Engine, Status
+from penstock.capture.registry import LOCK
 from penstock.capture.writer import Writer, nothing
-from penstock.errors import InUse, Passing
+from penstock.errors import InUse, Passing, PenstockError
 from penstock.log.port import Log
 from penstock.storage.port import Storage
 
 WAIT = 0.5  # seconds until it is looked whether the run should end
 FIRST_PAUSE, LONGEST_PAUSE = 0.25, 10.0  # seconds between two tries to reach what is away
 REPORT = 0.2  # seconds between two reports
+PATIENCE = 60.0  # seconds in a row that a run with an end waits for what is away
+MOMENT = 1.0  # seconds for which the lock may be held by somebody who only looks
 
 
 @dataclass(frozen=True)
@@ -69,7 +72,7 @@ class CaptureRun:
     def run(self, catch_up: bool = False) -> CaptureState:
         """The state behind the last batch."""
         with self._locked():
-            pause = FIRST_PAUSE
+            pause, since = FIRST_PAUSE, time.monotonic()
             try:
                 while not self._stopping.is_set():
                     batches = self.progress.batches
@@ -77,7 +80,11 @@ class CaptureRun:
                         self._follow(catch_up)
                         break
                     except Passing as error:
-                        pause = FIRST_PAUSE if self.progress.batches > batches else min(LONGEST_PAUSE, 2 * pause)
+                        if self.progress.batches > batches:
+                            pause, since = FIRST_PAUSE, time.monotonic()
+                        if catch_up and time.monotonic() - since > PATIENCE:
+                            raise
+                        pause = min(LONGEST_PAUSE, 2 * pause)
                         self._told(replace(self.progress, waiting=str(error).splitlines()[0]), now=True)
                         self._stopping.wait(pause * random.uniform(0.5, 1.0))
             finally:
@@ -117,13 +124,36 @@ class CaptureRun:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        with self._storage.lock("lock", wait=False) as mine:
-            if not mine:
-                raise InUse(
-                    f"capture {self._definition.name!a} is running already, in another process of this machine",
-                    hint="stop that one first; a capture is run once",
-                )
+        with taken(self._storage, self._definition.name):
             yield
+
+
+@contextmanager
+def taken(storage: Storage, capture: str) -> Iterator[None]:
+    """Holds the lock of a capture; InUse if it runs elsewhere."""
+    deadline = time.monotonic() + MOMENT
+    while True:
+        with storage.lock(LOCK, wait=False) as mine:
+            if mine:
+                yield
+                return
+        if time.monotonic() > deadline:
+            raise InUse(
+                f"capture {capture!a} is running already, in another process of this machine",
+                hint="stop that one first; a capture is run once",
+            )
+        time.sleep(MOMENT / 20)
+
+
+def runs(storage: Storage) -> bool | None:
+    """Whether somebody has the capture now; None where this user cannot know."""
+    if LOCK not in storage.list(""):
+        return False
+    try:
+        with storage.lock(LOCK, wait=False) as free:
+            return not free
+    except PenstockError:  # such as in a home that cannot be written to
+        return None
 
 
 class _Rate:
