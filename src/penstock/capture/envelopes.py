@@ -4,13 +4,14 @@ the row alone."""
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import version
 
 import numpy as np
 import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-import penstock
 from penstock.capture.orders import Orders
 from penstock.capture.port import CREATE, DELETE, READ, UPDATE, Bytes, Changes, Flags, Places, Transactions
 from penstock.core.arrow import array_of, filled, joined, values_in
@@ -54,7 +55,7 @@ class Envelope:
         if changes.source is not None:
             return changes.source
         schema, table = changes.table
-        about = {"version": penstock.__version__, "connector": self.connector, "name": self.capture, "db": self.database}
+        about = {"version": _version(), "connector": self.connector, "name": self.capture, "db": self.database}
         head = orjson.dumps(about | {"schema": schema, "table": table}).decode()[:-1]
         snapshot = "true" if len(changes) and changes.op[0] == READ else "false"
         used, which = np.unique(changes.transaction, return_inverse=True)
@@ -65,6 +66,11 @@ class Envelope:
             *(',"txId":', txids, ',"lsn":', _numbers(transactions.lsn[used]), "}", ""),
         )
         return told.take(which)
+
+
+@cache
+def _version() -> str:
+    return version("penstock")
 
 
 def _batch(keys: pa.Array, values: pa.Array, times: pa.Array) -> pa.RecordBatch:

@@ -1,0 +1,105 @@
+"""The journal of a capture: what stands at its end, however it was cut short, and how it reads to others."""
+
+from collections.abc import Callable
+
+import orjson
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.capture.fenced_topic import FencedTopic
+from penstock.capture.journal import HEADER, CaptureState, Entry, Found, Journal, journal_topic, read_journal
+from penstock.core.columns import HEADERS, KEY, VALUE
+from penstock.errors import Damaged
+from penstock.log.file.log import FileLog
+from penstock.log.memory import MemoryLog
+from penstock.log.port import Log
+from penstock.storage.memory import MemoryStorage
+from penstock.testing.contracts.capture_records import journal_of
+
+LOGS: dict[str, Callable[[], Log]] = {"memory": MemoryLog, "file": lambda: FileLog(MemoryStorage())}
+
+
+@pytest.fixture(params=LOGS)
+def log(request: pytest.FixtureRequest) -> Log:
+    return LOGS[request.param]()
+
+
+def journal_on(log: Log, generation: int = 0) -> Journal:
+    topic = FencedTopic(journal_topic(log, "shop"), "shop")
+    topic.fence(generation)
+    return Journal(topic)
+
+
+def entries(status: str, count: int = 1) -> list[Entry]:
+    return [Entry(status, f"{i}:{i}", 1_000_000 * i, {"public.users": i} if status == "END" else None) for i in range(count)]
+
+
+def state(batch: int) -> CaptureState:
+    return CaptureState(batch, {"lsn": batch}, {"shop.public.users": [batch]}, {}, None)
+
+
+def found(log: Log) -> Found:
+    return read_journal(journal_topic(log, "shop"))
+
+
+def test_a_new_journal_says_nothing(log: Log) -> None:
+    assert found(log) == Found()
+    journal_on(log)
+    assert found(log) == Found()
+
+
+def test_the_first_batch_may_be_the_one_that_is_not_finished(log: Log) -> None:
+    journal_on(log).begin(1, {"n": 1}, entries("BEGIN"))
+    assert found(log) == Found(CaptureState(), {"n": 1})
+
+
+@given(st.lists(st.integers(1, 200), min_size=1, max_size=4), st.booleans())
+def test_the_end_is_found_however_many_transactions_a_batch_has(sizes: list[int], finished: bool) -> None:
+    log = MemoryLog()
+    journal = journal_on(log)
+    for batch, size in enumerate(sizes, 1):
+        journal.begin(batch, {"n": batch}, entries("BEGIN", size))
+        if batch < len(sizes) or finished:
+            journal.end(state(batch), entries("END", size))
+    last = len(sizes) if finished else len(sizes) - 1
+    assert found(log) == Found(state(last) if last else CaptureState(), None if finished else {"n": len(sizes)})
+
+
+def test_a_batch_that_is_begun_or_ended_again_is_noted_once(log: Log) -> None:
+    journal_on(log, 0).begin(1, {"n": 1}, entries("BEGIN"))
+    again = journal_on(log, 1)
+    again.begin(1, {"n": 1}, entries("BEGIN"))
+    again.end(state(1), entries("END"))
+    journal_on(log, 2).end(state(1), entries("END"))
+    assert [record.status for record in journal_of(log, "shop")] == ["BEGIN", "END"]
+    assert found(log) == Found(state(1))
+
+
+def test_records_are_those_of_debezium(log: Log) -> None:
+    journal = journal_on(log)
+    journal.begin(1, {}, [Entry("BEGIN", "7:99", 1_500_000)])
+    journal.end(state(1), [Entry("END", "7:99", 1_500_000, {"public.users": 2, "public.orders": 1})])
+    topic = log.topic("shop.transaction")
+    rows = [row for chunk in topic.read(0) for row in chunk.rows.to_pylist()]
+    assert [row[KEY] for row in rows] == [b'{"id":"7:99"}'] * 2
+    begin, end = (orjson.loads(row[VALUE]) for row in rows)
+    assert begin == {"status": "BEGIN", "id": "7:99", "event_count": None, "data_collections": None, "ts_ms": 1500}
+    tables = [{"data_collection": "public.users", "event_count": 2}, {"data_collection": "public.orders", "event_count": 1}]
+    assert end == {"status": "END", "id": "7:99", "event_count": 3, "data_collections": tables, "ts_ms": 1500}
+
+
+def test_only_the_last_record_of_a_frame_has_the_header(log: Log) -> None:
+    journal = journal_on(log)
+    journal.begin(1, {"n": 1}, entries("BEGIN", 3))
+    assert [record.said is not None for record in journal_of(log, "shop")] == [False, False, True]
+
+
+@pytest.mark.parametrize("said", [b"no json", b"[]", b"{}", b'{"format": 99}'])
+def test_a_journal_of_a_later_version_is_refused(log: Log, said: bytes) -> None:
+    topic = journal_topic(log, "shop")
+    headers = pa.array([[(HEADER, said)]], pa.map_(pa.string(), pa.binary()))
+    topic.append(0, pa.record_batch([pa.array([b"{}"]), pa.array([b"{}"]), headers], [VALUE, KEY, HEADERS]))
+    with pytest.raises(Damaged, match="cannot be read"):
+        found(log)
