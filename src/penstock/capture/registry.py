@@ -56,11 +56,11 @@ class Captures:
             raise Damaged(f"the definition of capture {name!a} cannot be read", str(error)) from error
 
     def names(self) -> list[str]:
-        return [name for name in LocalStorage(self._path).list("") if self._numbers(name)]
+        return [name for name in LocalStorage(self._path.parent).list(self._path.name) if self._numbers(name)]
 
     def remove(self, name: str) -> None:
         """Forgets it, with what its engine keeps here. Topics stay."""
-        LocalStorage(self._path).remove(self.get(name).name)
+        LocalStorage(self._path.parent).remove(f"{self._path.name}/{self.get(name).name}")
 
     def storage(self, name: str) -> Storage:
         """The directory of a capture."""
