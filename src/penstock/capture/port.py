@@ -101,6 +101,8 @@ class Status:
     kept_bytes: int | None = None  # of it that the database keeps for us
     snapshots: Sequence[SnapshotProgress] = ()  # those that are not finished
     caught_up: bool = False  # everything that was committed before `start` has been given out, and all copies are finished
+    lag_seconds: float | None = None  # for how long there has been something to read
+    warning: str | None = None  # what somebody should look at, in one line
 
 
 class Engine(Protocol):

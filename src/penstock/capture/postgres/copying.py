@@ -10,30 +10,25 @@ import pyarrow.csv as pc_csv
 
 from penstock.capture.port import Table
 from penstock.capture.postgres.connecting import translated
-from penstock.capture.postgres.lsn import lsn_of
+from penstock.capture.postgres.published import PublishedColumn
 from penstock.capture.postgres.snapshots import Chunk, Snapshot, key_text
+from penstock.capture.postgres.wal import SNAPSHOT, end_of_log
 from penstock.core.arrow import one_array
 
 if TYPE_CHECKING:
     from penstock.capture.postgres.connecting import Connection
 
-CHUNK = 50_000  # rows
-_COLUMNS = """
-select a.attname, a.atttypid::bigint, a.atttypmod, format_type(a.atttypid, a.atttypmod)
-from pg_publication_tables p
-join pg_class c on c.relname = p.tablename and c.relnamespace = to_regnamespace(quote_ident(p.schemaname))
-join pg_attribute a on a.attrelid = c.oid and a.attname = any(p.attnames)
-where p.pubname = %s and p.schemaname = %s and p.tablename = %s order by a.attnum"""
+CopiedColumn = PublishedColumn
+CHUNK = 100_000  # rows
+_CLOCK = "select (extract(epoch from clock_timestamp()) * 1000000)::bigint"
 
 
-@dataclass(frozen=True)
-class CopiedColumn:
-    """A column that is published."""
+class ColumnsChanged(Exception):
+    """The table has not the columns any more, or not the name, that it was described with."""
 
-    name: str
-    type: int
-    modifier: int
-    cast: str  # its type as SQL writes it
+
+class _Enough(Exception):
+    """No more rows are wanted."""
 
 
 @dataclass(frozen=True)
@@ -41,33 +36,57 @@ class CopiedTable:
     """A table as it is copied: the columns that the stream has, too."""
 
     table: Table
-    columns: tuple[CopiedColumn, ...]
+    columns: tuple[PublishedColumn, ...]
     key: tuple[str, ...]
     order: tuple[str, ...]  # the same columns, as an index has them
 
 
-def published_columns(connection: "Connection", publication: str, table: Table) -> tuple[CopiedColumn, ...]:
-    with translated(f"look at the columns of {'.'.join(table)}"):
-        return tuple(CopiedColumn(*row) for row in connection.execute(_COLUMNS, (publication, *table)))
+@dataclass(frozen=True)
+class Piece:
+    """A chunk that was read."""
+
+    chunk: Chunk
+    last: bool  # no row lies behind it
+    time: int  # when it was read, by the server's clock; microseconds since 1970
 
 
-def read_chunk(connection: "Connection", of: CopiedTable, after: Sequence[str] | None, limit: int = CHUNK) -> Chunk:
-    """The rows behind a key, in the order of keys, all columns as text."""
-    with translated(f"read table {'.'.join(of.table)}"), connection.transaction():
-        connection.execute("set transaction isolation level repeatable read read only")
-        ((snapshot,),) = connection.execute("select pg_current_snapshot()::text")
-        data = bytearray()
-        with connection.cursor().copy(*_statement(of, after, limit)) as copy:
-            for piece in copy:
-                data += piece
-    with translated("look at the server's log"):
-        ((high,),) = connection.execute("select pg_current_wal_insert_lsn()::text")
-    rows = _table(bytes(data), [column.name for column in of.columns])
+def read_chunk(connection: "Connection", of: CopiedTable, after: Sequence[str] | None, limit: int, most: int) -> Piece:
+    """The rows behind a key, in the order of keys, all columns as text: as many as the limit says, or fewer where they have more
+    bytes than `most`. ColumnsChanged if the table is not as it was described."""
+    data, whole = bytearray(), True
+    with translated(f"read table {'.'.join(of.table)}"):
+        try:
+            with connection.transaction():
+                connection.execute("set transaction isolation level repeatable read read only")
+                ((snapshot,),) = connection.execute(SNAPSHOT)
+                ((time,),) = connection.execute(_CLOCK)
+                _copy(connection, _statement(of, after, limit), data, most)
+        except _Enough:
+            whole = False
+        except _gone() as error:
+            raise ColumnsChanged from error
+    rows = csv_columns(bytes(data), [column.name for column in of.columns])
     keys = key_text([one_array(rows[name]) for name in of.key])
-    return Chunk(rows, keys, Snapshot.parse(snapshot), lsn_of(high))
+    chunk = Chunk(rows, keys, Snapshot.parse(snapshot), end_of_log(connection))
+    return Piece(chunk, whole and rows.num_rows < limit, time)
 
 
-def _statement(of: CopiedTable, after: Sequence[str] | None, limit: int) -> tuple[Any, Sequence[str]]:
+def _copy(connection: "Connection", statement: Any, data: bytearray, most: int) -> None:
+    """What the server sends, a row with each piece."""
+    with connection.cursor().copy(statement) as copy:
+        for piece in copy:
+            data += piece
+            if len(data) > most:
+                raise _Enough
+
+
+def _gone() -> tuple[type[Exception], ...]:
+    from psycopg import errors
+
+    return errors.UndefinedColumn, errors.UndefinedTable, errors.InvalidSchemaName, errors.UndefinedObject
+
+
+def _statement(of: CopiedTable, after: Sequence[str] | None, limit: int) -> Any:
     from psycopg import sql
 
     casts = {column.name: column.cast for column in of.columns}
@@ -82,10 +101,10 @@ def _statement(of: CopiedTable, after: Sequence[str] | None, limit: int) -> tupl
     query = sql.SQL("select {} from {} {} order by {} limit {}").format(
         names, sql.Identifier(*of.table), behind, key, sql.Literal(limit)
     )
-    return sql.SQL("copy ({}) to stdout (format csv, force_quote *)").format(query), ()
+    return sql.SQL("copy ({}) to stdout (format csv, force_quote *)").format(query)
 
 
-def _table(data: bytes, names: Sequence[str]) -> pa.Table:
+def csv_columns(data: bytes, names: Sequence[str]) -> pa.Table:
     """The columns of CSV in which all values but null stand in quotes."""
     numbered = [str(i) for i in range(len(names))]  # names may be equal to PyArrow where they are not to PostgreSQL
     if not data:

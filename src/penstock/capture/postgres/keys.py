@@ -1,11 +1,14 @@
 """What identifies the rows of a table: its replica identity, else its primary key."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from penstock.capture.port import Table
 from penstock.capture.postgres.connecting import translated
 from penstock.capture.postgres.messages import Relation
+from penstock.capture.postgres.position import Copied, table_of
 from penstock.errors import NotFollowable
 
 if TYPE_CHECKING:
@@ -38,24 +41,30 @@ class Key:
 class Keys:
     """The keys of tables, as the server's catalog has them now."""
 
-    def __init__(self, connection: "Connection") -> None:
+    def __init__(self, connection: "Connection", copied: Mapping[str, Copied] = MappingProxyType({})) -> None:
         self._connection = connection
+        self._known = {table_of(name): each.key for name, each in copied.items()}
 
     def of_relation(self, relation: Relation) -> tuple[str, ...]:
-        """The key as the stream has it. With REPLICA IDENTITY FULL all columns identify a row; the catalog says which are a key."""
+        """The key as the stream has it. With REPLICA IDENTITY FULL all columns identify a row: then the catalog says which are a
+        key, or, where those were renamed since, what it said before."""
+        table = relation.schema or "pg_catalog", relation.table
         if relation.identity in "di":
             found = tuple(column.name for column in relation.columns if column.key)
         else:
-            found = self._found("c.oid = %s", (relation.oid,)).columns
-            found = found if set(found) <= {column.name for column in relation.columns} else ()
+            names = {column.name for column in relation.columns}
+            now, before = self._found("c.oid = %s", (relation.oid,)).columns, self._known.get(table, ())
+            found = next((key for key in (now, before) if key and names.issuperset(key)), ())
         if not found:
-            raise no_key((relation.schema, relation.table))
+            raise no_key(table)
+        self._known[table] = found
         return found
 
     def of_table(self, table: Table) -> Key:
         found = self._found("c.relname = %s and c.relnamespace = to_regnamespace(quote_ident(%s))", (table[1], table[0]))
         if not found.columns:
             raise no_key(table)
+        self._known[table] = found.columns
         return found
 
     def _found(self, which: str, values: tuple[object, ...]) -> Key:

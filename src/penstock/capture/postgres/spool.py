@@ -1,4 +1,4 @@
-"""A chunk of a copy on disk, until it is written: read again it would be another one. And how far a slot was confirmed."""
+"""A part of a copy on disk, until it is written: read again it would be another one. And how far a slot was confirmed."""
 
 import uuid
 from dataclasses import replace
@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.capture import port
-from penstock.capture.port import Changes, Json, TableFacts, Transactions
+from penstock.capture.port import Changes, Json, Table, TableFacts, Transactions
 from penstock.core.arrow import values_in
 from penstock.errors import Damaged, NotFound
 from penstock.storage.port import Storage
@@ -16,53 +16,38 @@ _CHUNKS, _CONFIRMED = "chunks", "confirmed"
 
 
 class Spool:
-    """Holds one chunk."""
+    """Holds one batch of a copy: the rows of a chunk, or that a table is emptied."""
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
 
     def put(self, batch: port.Batch) -> Json:
         """Makes the batch durable; the intent by which it is found again."""
-        (changes,) = batch.changes
-        name = f"{_CHUNKS}/{uuid.uuid4().hex}"
-        rows = pa.table({"key": changes.key, "after": changes.after})
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, rows.schema) as stream:
-            stream.write_table(rows)
-        self._storage.publish(name, sink.getvalue().to_pybytes())
         transactions = batch.transactions
-        told = {str(key): value for key, value in batch.position.items()}
-        facts = {table: (of.schema, list(of.key)) for table, of in batch.tables.items()}
+        table = batch.changes[0].table if batch.changes else batch.truncates[0].table
         return {
             "kind": "chunk",
-            "file": name,
-            "table": list(changes.table),
+            "file": self._stored(batch.changes[0]) if batch.changes else None,
+            "table": list(table),
             "id": values_in(transactions.id, str)[0],
             "lsn": int(transactions.lsn[0]),
             "time": int(transactions.time[0]),
-            "position": told,
-            "facts": list(facts.values()),
+            "position": dict(batch.position),
+            "facts": [[facts.schema, list(facts.key)] for facts in batch.tables.values()],
         }
 
     def take(self, intent: Json) -> port.Batch:
         """The batch that was put; Damaged if it is not there any more."""
-        try:
-            rows = pa.ipc.open_stream(self._storage.read(intent["file"])).read_all().combine_chunks()
-        except (NotFound, pa.ArrowInvalid) as error:
-            raise Damaged(
-                f"a chunk of table {'.'.join(intent['table'])} that was being written is gone",
-                intent["file"],
-                hint="restore the capture's directory, or begin with another name",
-            ) from error
         schema, table = intent["table"]
-        ((of, key),) = intent["facts"]
+        place = intent["id"], intent["lsn"], intent["time"]
+        if intent["file"] is None:
+            return replace(emptied_batch((schema, table), *place), intent=intent, position=intent["position"])
+        rows = self._rows(intent)
         keys, after = (rows[name].combine_chunks() for name in ("key", "after"))
-        return replace(
-            chunk_batch((schema, table), keys, after, intent["id"], intent["lsn"], intent["time"]),
-            intent=intent,
-            position=intent["position"],
-            tables={(schema, table): TableFacts(of, tuple(key))},
-        )
+        ((of, key),) = intent["facts"]
+        made = chunk_batch((schema, table), keys, after, *place)
+        facts = {(schema, table): TableFacts(of, tuple(key))}
+        return replace(made, intent=intent, position=intent["position"], tables=facts)
 
     def clear(self) -> None:
         """What was put is written."""
@@ -81,12 +66,39 @@ class Spool:
     def confirmed(self) -> int:
         return max((int(name, 16) for name in self._storage.list(_CONFIRMED)), default=0)
 
+    def _stored(self, changes: Changes) -> str:
+        name = f"{_CHUNKS}/{uuid.uuid4().hex}"
+        rows = pa.table({"key": changes.key, "after": changes.after})
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, rows.schema) as stream:
+            stream.write_table(rows)
+        self._storage.publish(name, sink.getvalue().to_pybytes())
+        return name
 
-def chunk_batch(table: port.Table, keys: pa.Array, after: pa.Array, id: str, lsn: int, time: int) -> port.Batch:
+    def _rows(self, intent: Json) -> pa.Table:
+        try:
+            return pa.ipc.open_stream(self._storage.read(intent["file"])).read_all().combine_chunks()
+        except (NotFound, pa.ArrowInvalid) as error:
+            raise Damaged(
+                f"a chunk of table {'.'.join(intent['table'])} that was being written is gone",
+                intent["file"],
+                hint="restore the capture's directory, or begin with another name",
+            ) from error
+
+
+def chunk_batch(table: Table, keys: pa.Array, after: pa.Array, id: str, lsn: int, time: int) -> port.Batch:
     """Rows of a copy as a transaction of their own."""
     count = len(keys)
-    one = np.ones(1, np.bool_)
-    transactions = Transactions(pa.array([id], pa.utf8()), np.array([-1]), np.array([lsn]), np.array([time]), one, one)
     ops, nowhere = np.full(count, port.READ, np.uint8), np.zeros(count, np.int64)
     changes = Changes(table, ops, keys, pa.nulls(count, pa.utf8()), after, nowhere, np.arange(count))
-    return port.Batch({}, {}, transactions, [changes])
+    return port.Batch({}, {}, _alone(id, lsn, time), [changes])
+
+
+def emptied_batch(table: Table, id: str, lsn: int, time: int) -> port.Batch:
+    """All rows of a table go, in a transaction of its own."""
+    return port.Batch({}, {}, _alone(id, lsn, time), truncates=[port.Truncate(table, 0, 0)])
+
+
+def _alone(id: str, lsn: int, time: int) -> Transactions:
+    one = np.ones(1, np.bool_)
+    return Transactions(pa.array([id], pa.utf8()), np.array([-1]), np.array([lsn]), np.array([time]), one, one)

@@ -17,6 +17,7 @@ from penstock.capture.postgres.pgoutput import Decoder
 from penstock.capture.postgres.position import WalPosition
 from penstock.capture.postgres.types import Types
 
+BOUND = 16 << 20  # bytes of a transaction that are decoded at once; as records they are several times as many
 _LSN, _COUNT = struct.Struct(">Q"), struct.Struct(">I")
 
 
@@ -36,10 +37,10 @@ class Upto:
 class Streaming:
     """Makes batches of messages. `position`: what was written before."""
 
-    def __init__(self, position: WalPosition, types: Types, key_of: KeyOf, bound: int | None = None) -> None:
+    def __init__(self, position: WalPosition, types: Types, key_of: KeyOf, bound: int = BOUND) -> None:
         self.position = position
         self._types, self._key_of = types, key_of
-        self._batcher, self._decoder = Batcher(bound) if bound else Batcher(), Decoder()
+        self._batcher, self._decoder = Batcher(bound), Decoder()
         self._shapes: dict[Relation, Shape] = {}
         self._told: dict[Table, TableFacts] = {}
 
@@ -48,8 +49,17 @@ class Streaming:
         """Whether a part of a transaction waits for the rest."""
         return self._batcher.held > 0
 
+    @property
+    def open_xid(self) -> int | None:
+        """The transaction of which a part was decoded."""
+        return self._decoder.open.xid if self._decoder.open else None
+
     def add(self, messages: Sequence[bytes]) -> None:
         self._batcher.add_all(messages)
+
+    def skip(self, messages: Sequence[bytes]) -> None:
+        """What these messages say is written; only what they leave behind counts."""
+        self._decoder.decode(messages)
 
     def decoded(self) -> Batch | None:
         """What has come, if it can be given out: whole transactions, else a part of one that is too large to wait for its end.
@@ -66,9 +76,9 @@ class Streaming:
         """All that has come, whether or not a transaction goes on behind it."""
         return self._without_written(self._decoder.decode(self._batcher.take_part()))
 
-    def batch(self, decoded: Batch) -> port.Batch | None:
+    def batch(self, decoded: Batch, recent: tuple[int, ...] | None = None) -> port.Batch | None:
         """The batch of the port, whose position is the one to go on from; None if there is nothing in it."""
-        position = self._behind(decoded)
+        position = replace(self._behind(decoded), recent=recent)
         transactions = self._transactions(decoded)
         lsns = transactions.lsn
         changes = [self._converted(each, np.searchsorted(lsns, each.commit_lsn.astype(np.int64))) for each in decoded.tables]
@@ -83,9 +93,11 @@ class Streaming:
         return port.Batch(intent, position.json(), transactions, changes, truncates, self._new_facts(decoded))
 
     def shape(self, relation: Relation) -> Shape:
-        if relation not in self._shapes:
-            self._shapes[relation] = shape_of(relation, self._types, self._key_of)
-        return self._shapes[relation]
+        """The table as it is for changes of this relation. One with a type that is not to be seen yet is looked up again."""
+        found = self._shapes.get(relation) or shape_of(relation, self._types, self._key_of)
+        if all(each.kind != "gone" for each in found.types):
+            self._shapes[relation] = found
+        return found
 
     def _converted(self, changes: TableChanges, transaction: Places) -> Changes:
         return converted(changes.with_old_values(), self.shape(changes.relation), transaction)
@@ -104,7 +116,7 @@ class Streaming:
         kept = np.isin(ended.commit_lsn.astype(np.int64), used) | (ended.commit_lsn.astype(np.int64) == position.open_lsn)
         lsn, xid, time = (each[kept].astype(np.int64) for each in (ended.commit_lsn, ended.xid, ended.time))
         ends = np.ones(len(lsn), np.bool_)
-        if still_open:
+        if still_open and still_open.commit_lsn in used:
             lsn, xid, time = np.r_[lsn, still_open.commit_lsn], np.r_[xid, still_open.xid], np.r_[time, still_open.time]
             ends = np.r_[ends, False]
         ids = pa.array([f"{x}:{at}" for x, at in zip(xid.tolist(), lsn.tolist(), strict=True)], pa.utf8())
@@ -112,14 +124,18 @@ class Streaming:
         return port.Transactions(ids, xid, lsn, times, lsn != position.open_lsn, ends)
 
     def _behind(self, decoded: Batch) -> WalPosition:
+        """The position behind these changes. It never goes back, although a server may send again what was written."""
         ended, still_open, position = decoded.transactions, self._decoder.open, self.position
-        if len(ended):
-            time = max(position.time, int(ended.time.max()))
-            position = replace(position, lsn=int(ended.commit_lsn[-1]), end=int(ended.end_lsn[-1]), time=time)
-        if still_open:
-            time = max(position.time, still_open.time)
-            return replace(position, open_lsn=still_open.commit_lsn, open_changes=still_open.changes, time=time)
-        return replace(position, open_lsn=0, open_changes=0)
+        if len(ended) and int(ended.commit_lsn[-1]) > position.lsn:
+            time, lsn = max(position.time, int(ended.time.max())), int(ended.commit_lsn[-1])
+            position = replace(position, lsn=lsn, end=int(ended.end_lsn[-1]), time=time)
+            if lsn >= position.open_lsn:
+                position = replace(position, open_lsn=0, open_changes=0)
+        if still_open and still_open.changes:
+            known = position.open_changes if still_open.commit_lsn == position.open_lsn else 0
+            changes, time = max(known, still_open.changes), max(position.time, still_open.time)
+            position = replace(position, open_lsn=still_open.commit_lsn, open_changes=changes, time=time)
+        return position
 
     def _without_written(self, decoded: Batch) -> Batch:
         """Without changes that are in the log already: a server may send again what was not confirmed."""
@@ -151,20 +167,19 @@ def _table(relation: Relation) -> Table:
 
 
 class Cut:
-    """Cuts messages behind a place, so that a batch can be made again as it was."""
+    """Cuts messages behind places, one behind the other, so that a batch can be made again as it was."""
 
-    def __init__(self, upto: Upto) -> None:
-        self._upto = upto
+    def __init__(self) -> None:
         self._lsn, self._changes = 0, 0
 
-    def before(self, messages: Sequence[bytes]) -> int | None:
+    def place(self, messages: Sequence[bytes], upto: Upto) -> int | None:
         """How many of these messages stand before the place; None: all, and it is not reached."""
         for number, message in enumerate(messages, 1):
-            if self._reached(message):
+            if self._reached(message, upto):
                 return number
         return None
 
-    def _reached(self, message: bytes) -> bool:
+    def _reached(self, message: bytes, upto: Upto) -> bool:
         kind = message[0] if message else 0
         if kind == BEGIN:
             self._lsn, self._changes = _LSN.unpack_from(message, 1)[0], 0
@@ -172,6 +187,6 @@ class Cut:
             self._changes += 1
         elif kind == TRUNCATE:
             self._changes += _COUNT.unpack_from(message, 1)[0]
-        if self._upto.open_lsn:
-            return self._lsn == self._upto.open_lsn and self._changes >= self._upto.open_changes
-        return kind == COMMIT and self._lsn >= self._upto.lsn
+        if upto.open_lsn:
+            return self._lsn == upto.open_lsn and self._changes >= upto.open_changes
+        return kind == COMMIT and self._lsn >= upto.lsn
