@@ -26,7 +26,7 @@ MAY = {
     "plan": {"core"},
     "kernels": {"core", "plan"},
     "flow": {"core", "plan", "kernels", "sinks"},
-    "engine": {"core", "storage", "log", "sinks", "views", "plan", "kernels", "flow"},
+    "engine": {"core", "storage", "log", "capture", "sinks", "views", "plan", "kernels", "flow"},
 }
 EVERYTHING = {*MAY, "testing", "demo", "cli", "door"}
 MAY |= {"testing": EVERYTHING - {"cli", "demo"}, "cli": EVERYTHING, "demo": EVERYTHING}

@@ -15,7 +15,7 @@ from penstock.capture.naming import TRANSACTIONS
 from penstock.core.arrow import values_in
 from penstock.core.columns import HEADERS, KEY, VALUE
 from penstock.errors import AlreadyThere, Damaged, NotFound
-from penstock.log.port import Log, Topic, TopicSpec
+from penstock.log.port import Chunk, Log, Topic, TopicSpec
 
 HEADER = "penstock"
 FORMAT = 1
@@ -32,6 +32,7 @@ class CaptureState:
     offsets: Mapping[str, Sequence[int]] = field(default_factory=dict)  # topic: the end of each partition
     tables: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # topic: schema, table, columns, key
     open: Mapping[str, Any] | None = None  # a transaction that goes on: its id and its events so far
+    resnapshot: Mapping[str, Any] | None = None  # of the last one: up to where topics were older, and whether it is done
 
 
 @dataclass(frozen=True)
@@ -74,11 +75,11 @@ def journal_topic(log: Log, capture: str) -> Topic:
 def read_journal(topic: Topic) -> Found:
     """What stands at its end."""
     unfinished = None
-    for said in _said_backwards(topic):
+    for _, said in said_backwards(topic):
         if "intent" in said:
             unfinished = said
             continue
-        state = CaptureState(said["batch"], said["position"], said["offsets"], said["tables"], said["open"])
+        state = CaptureState(said["batch"], said["position"], said["offsets"], said["tables"], said["open"], said.get("resnapshot"))
         going_on = unfinished is not None and unfinished["batch"] > state.batch
         return Found(state, unfinished["intent"] if going_on and unfinished else None)
     return Found(unfinished=unfinished["intent"] if unfinished else None)
@@ -97,7 +98,8 @@ class Journal:
     def end(self, state: CaptureState, entries: Sequence[Entry]) -> None:
         """The batch is in its topics as a whole."""
         said = {"batch": state.batch, "position": state.position, "offsets": state.offsets, "tables": state.tables}
-        self._append(2 * state.batch + 1, entries, {"format": FORMAT, **said, "open": state.open})
+        more = {"open": state.open} | ({"resnapshot": state.resnapshot} if state.resnapshot else {})
+        self._append(2 * state.batch + 1, entries, {"format": FORMAT, **said, **more})
 
     def _append(self, number: int, entries: Sequence[Entry], header: Mapping[str, Any]) -> None:
         values = pa.array([entry.value() for entry in entries], pa.binary())
@@ -107,22 +109,26 @@ class Journal:
         self._topic.append(0, pa.record_batch([values, keys, headers], [VALUE, KEY, HEADERS]), number)
 
 
-def _said_backwards(topic: Topic) -> Iterator[Mapping[str, Any]]:
-    """The headers from the last record on. A broker may use offsets itself, so that the look goes back further and further."""
+def said_backwards(topic: Topic) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    """The headers from the last record on, each with its offset. A broker may use offsets itself, so that the look goes back
+    further and further."""
     end = topic.ends()[0]
     stop, look = end.next, _FIRST_LOOK
     while stop > end.first:
         start = max(end.first, stop - look)
-        found = [said for chunk in topic.read(0, start, stop) for said in _headers(chunk.rows)]
-        yield from reversed(found)
+        found = [said for chunk in topic.read(0, start, stop) for said in said_in(chunk)]
+        yield from reversed([said for said in found if start <= said[0] < stop])
         stop, look = start, 4 * look
 
 
-def _headers(rows: pa.RecordBatch) -> list[Mapping[str, Any]]:
-    if HEADERS not in rows.schema.names:
+def said_in(chunk: Chunk) -> list[tuple[int, Mapping[str, Any]]]:
+    """The headers of a chunk, each with the offset of its record."""
+    if HEADERS not in chunk.rows.schema.names:
         return []
-    found = [dict(pairs).get(HEADER) for pairs in values_in(rows.column(HEADERS).drop_null(), list)]
-    return [_decoded(text) for text in found if text]
+    headers = chunk.rows.column(HEADERS)
+    offsets = chunk.offsets[headers.is_valid().to_numpy(zero_copy_only=False)].tolist()
+    found = [dict(pairs).get(HEADER) for pairs in values_in(headers.drop_null(), list)]
+    return [(offset, _decoded(text)) for offset, text in zip(offsets, found, strict=True) if text]
 
 
 def _decoded(text: bytes) -> Mapping[str, Any]:

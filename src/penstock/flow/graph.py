@@ -90,9 +90,9 @@ class FlowGraph:
     def table(
         self,
         topic: str,
-        schema: str | Schema | pa.Schema | type,
+        schema: str | Schema | pa.Schema | type | None = None,
         *,
-        key: str | Iterable[str],
+        key: str | Iterable[str] | None = None,
         time: str | None = None,
         changes: Form = "detect",
         op: str | None = None,
@@ -103,11 +103,15 @@ class FlowGraph:
         `key` names the columns that tell rows apart; a newer record replaces the row of its key, a delete takes it out. `time`
         names the column from which on a version is valid (else the append time): older never overwrites newer. Records are rows,
         or Debezium's envelopes, which are recognised; `changes="rows"` or `"debezium"` settles it. `op` names a column that says
-        insert, update or delete. A topic that a flow writes with changing rows is read like this too."""
+        insert, update or delete. A topic that a flow writes with changing rows is read like this too.
+
+        Of a table that a capture follows the topic's name is enough: `flow.table("shop.public.users")`. Its columns and its key are
+        those that the capture knows when the flow is checked, and a version is valid from its commit on."""
         with self.here().located():
             if changes not in ("detect", "rows", "debezium"):
                 self.here().refuse(f"changes={changes!r} is not known", hint='use "rows" or "debezium"')
-            definition = TableDefinition(check_name(topic), Schema.of(schema), columns_of(key), time, changes, op)
+            declared = None if schema is None else Schema.of(schema)
+            definition = TableDefinition(check_name(topic), declared, columns_of(key), time, changes, op)
             return Stream(self, self._source(definition, name))
 
     def static(

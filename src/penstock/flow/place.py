@@ -17,6 +17,7 @@ from penstock.plan import Origin
 
 if TYPE_CHECKING:
     from penstock.flow.definition import Known
+    from penstock.flow.facts import Facts
 
 
 @dataclass(frozen=True)
@@ -84,6 +85,7 @@ class At(Place):
 
     chosen: bool  # its name was chosen by the user: by name= or by what it writes
     analyzer: Analyzer
+    topics: "Facts | None" = None  # of the log; None: there is none, as in a test
 
     @property
     def name(self) -> str:

@@ -27,7 +27,7 @@ def resolve(
     names = names_of(graph.name, nodes, given)
     known: dict[Node, Known] = {}
     for node in nodes:
-        at = At(graph.name, node.origin, names[node], chosen=node in given, analyzer=analyzer)
+        at = At(graph.name, node.origin, names[node], chosen=node in given, analyzer=analyzer, topics=topics)
         inputs = [known[i] for i in node.inputs]
         _check_updates(node, inputs, at)
         known[node] = node.definition.resolve(at, inputs)

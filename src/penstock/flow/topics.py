@@ -1,25 +1,15 @@
 """What a flow says about the topics it reads, held against what is known of them."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 from penstock.core.schema import Schema, type_text
 from penstock.flow.definition import Known, Node
+from penstock.flow.facts import TopicFacts as TopicFacts
 from penstock.flow.place import Place
 from penstock.flow.steps.sources import StreamDefinition
 from penstock.flow.steps.tables import TableDefinition
 
 Suggest = Callable[[str, str], str | None]  # (topic, time column) -> a lateness that was measured
-
-
-@dataclass(frozen=True)
-class TopicFacts:
-    """What the log knows of a topic."""
-
-    written_by_flow: bool = False
-    time: str | None = None  # the column its event times come from
-    schema: Schema | None = None  # None: a raw topic, or not known
-    changelog: bool = False  # its rows change: it is read with flow.table
 
 
 def check_topics(
@@ -109,7 +99,7 @@ def _check_table(table: TableDefinition, facts: TopicFacts | None, place: Place)
 
 
 def _check_schema(source: StreamDefinition | TableDefinition, there: Schema, place: Place) -> None:
-    for field in source.schema:
+    for field in source.schema or ():
         doing = f"read {source.topic} as the flow declares it"
         found = place.column(field.name, there, doing)
         if found != field.name:

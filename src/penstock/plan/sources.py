@@ -45,6 +45,9 @@ class Versions:
     form: Literal["detect", "rows", "debezium"] = "detect"  # of a record; detect: envelopes are told from rows one by one
     op: str | None = None  # the column that says whether a row is put in or taken out
     static: Static | None = None  # not a topic at all
+    taken: str | None = field(
+        default=None, repr=False, compare=False
+    )  # its columns as a capture knew them, where the flow did not say
 
     def facts(self) -> Facts:
         if self.static:

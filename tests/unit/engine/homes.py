@@ -10,10 +10,10 @@ from penstock.core.schema import Schema
 from penstock.engine.run import loop
 from penstock.engine.run.context import Fail, FlowContext
 from penstock.engine.run.driver import Driver
+from penstock.engine.run.epoch.decision import Decisions
 from penstock.engine.run.offsets import OffsetPublisher
 from penstock.engine.run.outputs import targets
-from penstock.flow.resolve import resolve
-from penstock.flow.topics import TopicFacts
+from penstock.engine.run.planning import Planner, facts_of, topics_read
 from penstock.log.file.log import FileLog
 from penstock.log.port import TopicSpec
 from penstock.log.producer import Producer
@@ -36,6 +36,7 @@ class Home:
 
     def __init__(self, path: Path) -> None:
         self.path, self.log = path, FileLog(LocalStorage(path / "log", sync=False))
+        self.said: list[str] = []  # while flows were planned
 
     def send(
         self, topic: str, *rows: Mapping[str, Any], schema: str = ORDERS, time: str | None = "at", partitions: int = 1
@@ -47,22 +48,18 @@ class Home:
                 producer.send(row)
 
     def driver(self, flow: Flow, fail: Fail = nothing) -> Driver:
-        facts = {name: self._facts(name) for name in self.log.topics()}
         storage = LocalStorage(self.path / "flows" / flow.name, sync=False)
         make = targets(self.log, storage, self.path / "views", fail)
         context = FlowContext(self.log, storage, make, fail=fail, publish_offsets=OffsetPublisher(self.log, flow.name, 0).publish)
-        return Driver(resolve(flow, NoAnalyzer(), facts), context)
+        planner = Planner(flow, NoAnalyzer(), facts_of(self.log, topics_read(flow)))
+        return Driver(planner.plan(Decisions(storage, flow.name), self.said.append), context)
 
-    def _facts(self, name: str) -> TopicFacts:
-        spec = self.log.topic(name).spec
-        return TopicFacts(spec.writer is not None, spec.time, spec.schema, spec.changelog)
-
-    def run(self, flow: Flow, drain: bool = False) -> Driver:
-        """To the end of what is there, or to the end of time; the driver, stopped."""
+    def run(self, flow: Flow, drain: bool = False, most: int | None = None) -> Driver:
+        """To the end of what is there, or to the end of time; the driver, stopped. most: rows of an epoch."""
         driver = self.driver(flow)
         driver.start()
         try:
-            (loop.drain if drain else loop.catch_up)(driver, threading.Event(), lambda report: None)
+            (loop.drain if drain else loop.catch_up)(driver, threading.Event(), lambda report: None, most)
             driver.deliverer.settle()
         finally:
             driver.release()

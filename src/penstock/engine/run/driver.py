@@ -7,12 +7,14 @@ from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from typing import Any
 
+from penstock.capture.commits import journal_name
 from penstock.core.time import FOREVER
 from penstock.engine.diagnose.describe import describe, holders
 from penstock.engine.execute.failing_share import FailingShare
 from penstock.engine.execute.job import Result
 from penstock.engine.execute.program import lower
 from penstock.engine.run.context import FlowContext
+from penstock.engine.run.epoch.captures import Captures
 from penstock.engine.run.epoch.decide import decision_for
 from penstock.engine.run.epoch.decision import Decision, Decisions
 from penstock.engine.run.epoch.deliver import LIMIT, Deliverer
@@ -23,6 +25,7 @@ from penstock.engine.run.epoch.report import Report, Stopwatch
 from penstock.engine.run.epoch.segments import fitting_state, run_segments
 from penstock.engine.run.epoch.sweep import Sweeper
 from penstock.engine.run.lock import log_address, this_process
+from penstock.engine.run.planning import COLUMNS, taken_columns
 from penstock.engine.state.refs import RunRef
 from penstock.errors import DiskFull, LostRace, Mismatch, NotFound, Passing, PenstockError, Replaced, TornEpoch
 from penstock.kernels.port import crossed
@@ -40,6 +43,7 @@ class Driver:
         self.plan, self.context = plan, context
         self.decisions = Decisions(context.storage, plan.flow)
         self.program = lower(plan, self._topics())
+        self.captures = Captures(context.log)
         self.last: Decision | None = None
         self.deliverer = Deliverer((), self.decisions)
         self.replaced = False
@@ -70,11 +74,17 @@ class Driver:
         """The same without what is written in the flow itself: these topics can grow."""
         return {name: spec.topic for name, spec in self.program.sources.items() if not spec.static}
 
+    @property
+    def watched(self) -> list[str]:
+        """The topics whose records are worth an epoch. Of a capture that is its journal: rows count once a transaction is whole."""
+        specs = [spec for spec in self.program.sources.values() if not spec.static]
+        return sorted({journal_name(spec.capture) if spec.capture else spec.topic for spec in specs})
+
     def read_to(self) -> dict[tuple[str, int], int]:
-        """The next offset that is read of every partition."""
-        sources, places = self.last.sources if self.last else {}, dict[tuple[str, int], int]()
+        """The next offset that is read of every partition of these topics."""
+        sources, places = self.last.sources if self.last else {}, self.captures.read_to()
         for name, topic in self.inputs.items() if sources else ():
-            for number, partition in sources[name].partitions.items():
+            for number, partition in sources[name].partitions.items() if not self.program.sources[name].capture else ():
                 places[topic, number] = min(partition.next, places.get((topic, number), partition.next))
         return places
 
@@ -110,7 +120,13 @@ class Driver:
         """What can be said of the flow later, without its program."""
         outputs = [{"kind": out.kind, "name": out.definition.target} for out in self.plan.outputs]
         known = {"steps": describe(self.plan), "holders": holders(self.plan), "names": [step.name for step in self.plan.steps]}
-        return known | {"sources": self.inputs, "outputs": outputs, "log": log_address(self.context.log)} | self._horizon()
+        known |= {
+            "sources": self.inputs,
+            "outputs": outputs,
+            "log": log_address(self.context.log),
+            COLUMNS: taken_columns(self.plan),
+        }
+        return known | self._horizon()
 
     def _horizon(self) -> dict[str, Any]:
         """From when on the flow could go on, where a version has ended its input that did not note it."""
@@ -142,7 +158,7 @@ class Driver:
     def open(self, request: EpochRequest) -> Opened:
         if self._has_come():
             self.program = lower(self.plan, self._topics())
-        return open_epoch(self.program, self.context.log, self.last, self.context.clock.now(), request)
+        return open_epoch(self.program, self.context.log, self.last, self.context.clock.now(), request, self.captures)
 
     def _has_come(self) -> bool:
         """Whether a topic that was missing is there now: then the sources are looked at anew."""

@@ -60,7 +60,7 @@ def run(
     """Epoch after epoch until `stop` is set; the epoch under way is finished. messages: where it is said that a broker, a disk or
     somebody outside is waited for, for as long as it takes; None: that ends the run."""
     budget, waiting = Budget(most), Waiting(driver.plan.flow, stop, messages, None if messages else 0.0)
-    with closing(watch(driver.context.log, sorted(set(driver.inputs.values())))) as news:
+    with closing(_News(driver)) as news:
         while not stop.is_set():
             started = time.monotonic()
             try:
@@ -77,7 +77,25 @@ def run(
             if pause > 0:
                 stop.wait(pause)
             elif not report:
-                news.wait(min(IDLE_WAIT, driver.due()), driver.read_to())
+                news.wait(min(IDLE_WAIT, driver.due()))
+
+
+class _News:
+    """Waits for records that are worth an epoch. Which topics these are is known once they are there."""
+
+    def __init__(self, driver: Driver) -> None:
+        self._driver, self._topics = driver, driver.watched
+        self._watch = watch(driver.context.log, self._topics)
+
+    def wait(self, seconds: float) -> None:
+        if self._driver.watched != self._topics:
+            self._watch.close()
+            self._topics = self._driver.watched
+            self._watch = watch(self._driver.context.log, self._topics)
+        self._watch.wait(seconds, self._driver.read_to())
+
+    def close(self) -> None:
+        self._watch.close()
 
 
 def rest(report: Report | None, took: float) -> float:

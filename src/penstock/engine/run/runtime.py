@@ -19,13 +19,14 @@ from penstock.engine.execute.resident.residents import ResidentTask, residents_o
 from penstock.engine.execute.spark_tasks import AcrossTasks, OneTask, plain_memory
 from penstock.engine.run.context import Fail, FlowContext
 from penstock.engine.run.driver import Driver
+from penstock.engine.run.epoch.decision import Decisions
 from penstock.engine.run.offsets import OffsetPublisher
 from penstock.engine.run.outputs import targets
+from penstock.engine.run.planning import Planner, facts_of, topics_read
 from penstock.engine.run.revival import Watch
 from penstock.engine.spark.cluster import is_local, protection
 from penstock.errors import BadFlow, BadInput
 from penstock.flow.graph import FlowGraph
-from penstock.flow.resolve import resolve
 from penstock.flow.topics import TopicFacts
 from penstock.log.open import VARIABLE, open_log
 from penstock.log.port import Log
@@ -118,13 +119,9 @@ class Runtime:
         from penstock.engine.diagnose.disorder import suggest
 
         written = [out.topic for other in beside for out in other.outputs if out.topic]
-        facts = {name: TopicFacts(written_by_flow=True) for name in written}
-        facts |= {name: self._facts(name) for name in self.log.topics()}
-        return resolve(graph, self, facts, suggest(self.log))
-
-    def _facts(self, name: str) -> TopicFacts:
-        spec = self.log.topic(name).spec
-        return TopicFacts(spec.writer is not None, spec.time, spec.schema, spec.changelog)
+        facts = {name: TopicFacts(written_by_flow=True) for name in written} | facts_of(self.log, topics_read(graph))
+        decisions = Decisions(LocalStorage(str(self.home / "flows" / graph.name)), graph.name)
+        return Planner(graph, self, facts, suggest(self.log)).plan(decisions, self.say)
 
     def driver(self, plan: Plan, buckets: int | None = None, threaded: bool = True, accept_gap: bool = False) -> Driver:
         storage = LocalStorage(str(self.home / "flows" / plan.flow))
@@ -147,8 +144,6 @@ class Runtime:
 
     def _buckets(self, storage: LocalStorage, plan: Plan) -> int:
         """As the flow has them; a new flow gets as many as tasks can run at once."""
-        from penstock.engine.run.epoch.decision import Decisions
-
         last = Decisions(storage, plan.flow).last()
         return last.buckets if last else self.tasks
 

@@ -44,10 +44,11 @@ class Unfit(Exception):
 
 
 class Envelopes:
-    """Reads envelopes about the rows of one table. Names that are columns of the table mean these columns and nothing else."""
+    """Reads envelopes about the rows of one table. Names that are columns of the table mean these columns and nothing else, unless
+    it is known that there are no records but envelopes."""
 
-    def __init__(self, columns: Schema) -> None:
-        own = set(columns.names)
+    def __init__(self, columns: Schema, only: bool = False) -> None:
+        own = set() if only else set(columns.names)
         self._wraps, self._envelops = not own & {"schema", "payload"}, not own & {"op", "before", "after"}
         self._readings = {f.name: reading for f in columns if (reading := _reading(f.type))}
 

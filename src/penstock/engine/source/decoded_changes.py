@@ -72,6 +72,7 @@ def _raw(spec: SourceSpec, table: pa.Table, before: pa.Table | None) -> DecodedC
     out = DecodedChanges(_spread(decoded.table, decoded.kept, len(texts)), ops, {r.index: r.reason for r in decoded.rejected})
     if spec.placed:
         out.times = np.array([changes[i].time if i in changes else NEVER for i in range(len(texts))], np.int64)
+    if spec.placed and not spec.capture:  # a capture writes in the order of commits, and places need not follow it
         out.places = pa.array([changes[i].place if i in changes else None for i in range(len(texts))], pa.binary())
     return out
 
@@ -82,7 +83,7 @@ def _changes(spec: SourceSpec, texts: list[bytes | None], records: list[dict[str
     only, found = spec.versions.form == "debezium", dict[int, Change]()
     if not spec.placed:
         return found
-    envelopes = Envelopes(spec.schema)
+    envelopes = Envelopes(spec.schema, only)
     for i, record in enumerate(records):
         if texts[i] is None:
             if only:
@@ -114,7 +115,7 @@ def _change(record: Mapping[str, Any], envelopes: Envelopes, only: bool) -> Chan
 
 def _row_of(spec: SourceSpec, record: Mapping[str, Any]) -> Mapping[str, Any]:
     """The row inside a record."""
-    envelopes = Envelopes(spec.schema)
+    envelopes = Envelopes(spec.schema, spec.versions is not None and spec.versions.form == "debezium")
     payload = envelopes.unwrapped(record)[0] if spec.placed else record
     if spec.placed and isinstance(payload, dict) and envelopes.is_envelope(payload):
         payload = payload.get("before" if payload["op"] == "d" else "after")

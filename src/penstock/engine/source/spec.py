@@ -49,10 +49,11 @@ class SourceSpec:
     clock: ClockSpec | None = None
     versions: Versions | None = None  # it is read as a table
     changelog: bool = False  # written by a flow with rows that change: what holds is the last by offset
-    ordered: bool = False  # written by a flow in the order of its input: of a table over it the last of a key holds
+    ordered: bool = False  # written in the order of a flow's input, or of commits: of a table over it the last of a key holds
     envelope: tuple[str, ...] = ()  # the columns of a typed topic that holds envelopes: before, after, op …
     appended: bool = False  # rows carry their append time
     blind: bool = False  # the log has no headers: times and marks are known once the rows are read
+    capture: str | None = None  # the capture that writes the topic: whole transactions are read, and the last of a key holds
 
     @property
     def static(self) -> bool:
@@ -102,16 +103,17 @@ class SourceSpec:
             headers=not blind and (written or table or (_own_time(source, spec) and not source.append and not source.clock)),
             future=future,
             there=topic is not None or (source.versions is not None and source.versions.static is not None),
-            append=source.append and not written,
+            append=source.append and not written and not (table and spec.capture),  # there a commit's time is in the record
             append_time=source.append_time,
             delay=None if written or source.delay is None else micros(source.delay),
             clock=ClockSpec.of(source.clock, future) if source.clock else None,
             versions=_located(source.versions),
             changelog=spec.changelog,
-            ordered=spec.ordered,
+            ordered=spec.ordered or (table and spec.capture is not None),
             envelope=tuple(n for n in FIELDS if spec.schema and n in spec.schema) if _envelope(source, spec) else (),
             appended=source.appended,
             blind=blind,
+            capture=spec.capture,
         )
 
 

@@ -14,6 +14,7 @@ from penstock.core.schema import Schema, type_text
 from penstock.flow.definition import Known
 from penstock.flow.origin import directory
 from penstock.flow.place import At
+from penstock.flow.steps.captured import completed
 from penstock.flow.steps.sources import time_column
 
 Form = Literal["detect", "rows", "debezium"]
@@ -24,11 +25,12 @@ class TableDefinition:
     """A topic of changes, with the key that names the rows and the time from which a version is valid."""
 
     topic: str
-    schema: Schema
-    key: tuple[str, ...]
+    schema: Schema | None  # None: as the capture of the topic knows it
+    key: tuple[str, ...]  # (): the same
     time: str | None  # a column, or APPEND
     form: Form = "detect"
     op: str | None = None
+    taken: bool = False  # schema or key were taken from a capture
 
     kind: ClassVar[str] = "table"
     judges: ClassVar[bool] = False
@@ -40,30 +42,27 @@ class TableDefinition:
         return self.topic
 
     def resolve(self, at: At, inputs: Sequence[Known]) -> Known:
-        key = _key(self.key, self.topic, self.schema, at)
-        time = time_column(self.time, self.topic, self.schema, at)
-        op = at.column(self.op, self.schema, f"tell what becomes of the rows of {self.topic}") if self.op else None
-        if op and not pa.types.is_string(self.schema.type(op)):
-            at.refuse(
-                f"cannot tell from {op!r} what becomes of a row: it is {type_text(self.schema.type(op))}, not string",
-                hint="an op column says insert, update or delete, or c, u, d",
-            )
-        source = plan.Source(
-            self.topic,
-            time,
-            None,
-            timedelta(),
-            tuple(self.schema.names),
-            key,
-            append=time is None,
-            versions=plan.Versions(key, self._form(), op),
-        )
-        return _table(at, source, self.schema, by_position=self.form == "debezium" and time is not None)
+        return _resolved(*completed(self, at), at)
 
-    def _form(self) -> Form:
+    def form_over(self, schema: Schema) -> Form:
         """How records say it. Rows with such columns of their own cannot be taken for envelopes, whoever reads these columns."""
-        own = any(name in self.schema for name in ("op", "before", "after"))
+        own = any(name in schema for name in ("op", "before", "after"))
         return "rows" if own and self.form == "detect" else self.form
+
+
+def _resolved(table: TableDefinition, schema: Schema, at: At) -> Known:
+    key = _key(table.key, table.topic, schema, at)
+    time = time_column(table.time, table.topic, schema, at)
+    op = at.column(table.op, schema, f"tell what becomes of the rows of {table.topic}") if table.op else None
+    if op and not pa.types.is_string(schema.type(op)):
+        at.refuse(
+            f"cannot tell from {op!r} what becomes of a row: it is {type_text(schema.type(op))}, not string",
+            hint="an op column says insert, update or delete, or c, u, d",
+        )
+    versions = plan.Versions(key, table.form_over(schema), op, taken=schema.ddl() if table.taken else None)
+    columns = tuple(schema.names)
+    source = plan.Source(table.topic, time, None, timedelta(), columns, key, append=time is None, versions=versions)
+    return _table(at, source, schema, by_position=table.form == "debezium" and time is not None)
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ A flow's directory:
 
 import re
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -248,11 +248,12 @@ class Decisions:
 
     def owner(self) -> dict[str, Any]:
         """Who took the last generation; nothing where the file cannot be read, for no result depends on it."""
-        taken = self.storage.list("generations")
-        if not taken:
-            return {}
-        try:
-            owner: dict[str, Any] = orjson.loads(self.storage.read(f"generations/{taken[-1]}").to_pybytes())
-            return owner
-        except (NotFound, orjson.JSONDecodeError):
-            return {}
+        return next(self.starts(), {})
+
+    def starts(self) -> Iterator[dict[str, Any]]:
+        """What each start that is remembered has said of itself, the last one first."""
+        for name in reversed(self.storage.list("generations")):
+            try:
+                yield orjson.loads(self.storage.read(f"generations/{name}").to_pybytes())
+            except (NotFound, orjson.JSONDecodeError):
+                yield {}

@@ -1,11 +1,12 @@
 """1. Open: topic ids, offset ranges, the engine's marks, the clock, the frontier. Nothing outside depends on it yet."""
 
 import heapq
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from penstock.core.time import FOREVER, NEVER
 from penstock.engine.execute.program import Program
+from penstock.engine.run.epoch.captures import Captures, Limit, Reading
 from penstock.engine.run.epoch.decision import Decision, EngineMark, PartitionState, SourceState
 from penstock.engine.source.read import Range
 from penstock.engine.source.spec import SourceSpec, topic_of
@@ -65,6 +66,7 @@ class _Partition:
     end: End
     frames: list[Frame]
     stop: int
+    whole: int | None = None  # of a captured topic: this epoch reads up to here, and nothing else will do
     taken: int = 0  # frames
 
     def watermark_after(self, frame: Frame) -> int:
@@ -88,18 +90,25 @@ class _Partition:
         return EngineMark(self.spec.step, self.number, self.state.next, time)
 
 
-def open_epoch(program: Program, log: Log, last: Decision | None, clock: int, request: EpochRequest) -> Opened:
+def open_epoch(
+    program: Program, log: Log, last: Decision | None, clock: int, request: EpochRequest, captures: Captures | None = None
+) -> Opened:
+    """captures: what earlier epochs have learned of the journals of captures; None: nothing."""
     marks: list[EngineMark] = []
     states: dict[str, SourceState] = {}
     partitions: list[_Partition] = []
     gone: dict[str, int] = {}
+    found: dict[str, tuple[Topic | None, SourceState]] = {}
     for name, spec in program.sources.items():
         before = last.sources[name] if last else SourceState("")
         topic = _topic(log, spec, before, program.plan.flow)
         if request.accept_gap and topic:
             before, gone[name] = _behind_the_gap(before, topic.ends())
         states[name] = replace(before, topic_id=topic.id if topic else "")
-        seen, new_marks = _see(spec, topic, before, request, clock, program.plan.flow)
+        found[name] = topic, before
+    limits = _limits(program, captures or Captures(log), found, request)
+    for name, spec in program.sources.items():
+        seen, new_marks = _see(spec, *found[name], request, clock, program.plan.flow, limits)
         partitions += seen
         marks += new_marks
     start = {(p.spec.step, p.number): (p.state.next, p.state) for p in partitions}
@@ -172,8 +181,33 @@ def _behind_the_gap(before: SourceState, ends: Mapping[int, End]) -> tuple[Sourc
     return replace(before, partitions=after), sum(gone.values())
 
 
+def _limits(
+    program: Program, captures: Captures, found: Mapping[str, tuple[Topic | None, SourceState]], request: EpochRequest
+) -> dict[tuple[str, int], Limit]:
+    """How far the partitions of captured topics are read. A cut says how many rows it would take of each: that is the budget."""
+    readings = [reading for name, spec in program.sources.items() for reading in _readings(spec, *found[name])]
+    limits = captures.limits(readings, request.rows, request.stops)
+    if not request.cut or not readings:
+        return limits
+    budget = sum(request.cut(r.step, r.partition, limits[r.step, r.partition].whole - r.next) for r in readings)
+    return captures.limits(readings, budget, request.stops)
+
+
+def _readings(spec: SourceSpec, topic: Topic | None, before: SourceState) -> Iterator[Reading]:
+    if topic and spec.capture:
+        for number, end in topic.ends().items():
+            state = before.partitions.get(number)
+            yield Reading(spec.step, spec.capture, spec.topic, number, state.next if state else end.first)
+
+
 def _see(
-    spec: SourceSpec, topic: Topic | None, before: SourceState, request: EpochRequest, clock: int, flow: str
+    spec: SourceSpec,
+    topic: Topic | None,
+    before: SourceState,
+    request: EpochRequest,
+    clock: int,
+    flow: str,
+    limits: Mapping[tuple[str, int], Limit],
 ) -> tuple[list[_Partition], list[EngineMark]]:
     """The partitions of a source with what stands in them, and the marks that the engine puts there."""
     partitions: list[_Partition] = []
@@ -188,10 +222,14 @@ def _see(
                 f"(penstock flow reset {flow}). "
                 f"To prevent it, let the topic wait longer for its readers: penstock topic alter {spec.topic} --hold …",
             )
+        limit = limits.get((spec.step, number), Limit(state.next, state.next)) if spec.capture else None
+        end = end._replace(next=limit.whole) if limit else end  # to a flow a captured topic ends where it is whole
         stop = max(state.next, min(end.next, request.stops.get((spec.step, number), end.next)))
         assert topic
         listed = stop if request.cut else min(stop, state.next + request.rows)  # no more than the budget could take
-        partition = _Partition(spec, number, state, end, list(topic.frames(number, state.next, listed)), stop)
+        listed = limit.stop if limit else listed
+        frames = list(topic.frames(number, state.next, listed))
+        partition = _Partition(spec, number, state, end, frames, stop, limit.stop if limit else None)
         if known is None and before.used > NEVER:
             marks.append(partition.mark(before.used))
         partitions.append(partition)
@@ -218,13 +256,29 @@ def _idle(p: _Partition, clock: int) -> bool:
 
 
 def _choose(partitions: list[_Partition], request: EpochRequest) -> int:
-    """Spends the row budget, frame by frame: on tables until they are read to their end, then on the lowest watermark first.
-    Returns the rows left for later."""
-    if request.cut:
-        return _choose_within(partitions, request.cut)
+    """Spends the row budget: on captured topics, which are read as far as was settled, then frame by frame on tables until they are
+    read to their end, then on the lowest watermark first. Returns the rows left for later."""
+    left, behind = request.rows, 0
+    for p in partitions:
+        if p.whole is not None:
+            left, behind = left - (p.whole - p.state.next), behind + (p.stop - p.whole)
+            _read_to(p, p.whole)
+    others = [p for p in partitions if p.whole is None]
+    return behind + (_choose_within(others, request.cut) if request.cut else _choose_frames(others, left))
+
+
+def _read_to(p: _Partition, stop: int) -> None:
+    """Reads up to an offset, also within a frame."""
+    for frame in p.frames:
+        if frame.end <= stop:
+            p.state = replace(p.state, watermark=p.watermark_after(frame))
+    p.state = replace(p.state, next=stop)
+
+
+def _choose_frames(partitions: list[_Partition], left: int) -> int:
     queue = [(*_urgency(p), i) for i, p in enumerate(partitions) if p.frames]
     heapq.heapify(queue)
-    left, behind = request.rows, sum(p.stop - p.state.next for p in partitions)
+    behind = sum(p.stop - p.state.next for p in partitions)
     while queue:
         _, _, index = heapq.heappop(queue)
         p = partitions[index]
@@ -255,10 +309,7 @@ def _choose_within(partitions: list[_Partition], cut: Cut) -> int:
         there = p.stop - p.state.next
         stop = p.state.next + min(there, cut(p.spec.step, p.number, there))
         behind += p.stop - stop
-        for frame in p.frames:
-            if frame.end <= stop:
-                p.state = replace(p.state, watermark=p.watermark_after(frame))
-        p.state = replace(p.state, next=stop)
+        _read_to(p, stop)
     return behind
 
 
