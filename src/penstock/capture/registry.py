@@ -20,16 +20,16 @@ class Captures:
 
     def __init__(self, home: Path | None = None) -> None:
         self._path = Home(home or find_home()).captures
+        self._home = LocalStorage(self._path.parent)
 
     def add(self, definition: CaptureDefinition) -> None:
         """Remembers a new one; AlreadyThere if there is one of that name."""
         check_name(definition.name, "capture")
         if definition.name in self.names():
             raise AlreadyThere(f"there is a capture {definition.name!a} already", hint="penstock cdc status shows it")
-        storage = self.storage(definition.name)
-        for left in storage.list(""):  # by a removal that was killed
+        for left in self._home.list(f"{self._path.name}/{definition.name}"):  # by a removal that was killed
             if left not in (_DEFINITIONS, LOCK):
-                storage.remove(left)
+                self.storage(definition.name).remove(left)
         self._put(definition, 0)
 
     def change(self, definition: CaptureDefinition) -> None:

@@ -147,8 +147,6 @@ def taken(storage: Storage, capture: str) -> Iterator[None]:
 
 def runs(storage: Storage) -> bool | None:
     """Whether somebody has the capture now; None where this user cannot know."""
-    if LOCK not in storage.list(""):
-        return False
     try:
         with storage.lock(LOCK, wait=False) as free:
             return not free

@@ -50,6 +50,7 @@ COMMANDS = {
     "bridge": Place(
         "penstock.cli.bridge.commands:bridge", "Move messages of queues into topics, and records of topics into queues."
     ),
+    "cdc": Place("penstock.cli.cdc.commands:cdc", "Follow databases: check, add, run, show, reconcile and remove captures."),
     "view": Place("penstock.cli.view:view", "List, show, look up and follow views."),
     "state": Place("penstock.cli.flow.state:state", "Show what flows keep between epochs; cut it into more or fewer buckets."),
     "fates": Place("penstock.cli.flow.fates:fates", "The books: what became of every row."),

@@ -36,7 +36,8 @@ select format('process %%s of the server: %%s, %%s, from %%s', a.pid, a.usename,
 from pg_replication_slots s join pg_stat_activity a on a.pid = s.active_pid where s.slot_name = %s"""
 _KEPT = """
 select pg_wal_lsn_diff(l.now, s.confirmed_flush_lsn)::bigint, pg_wal_lsn_diff(l.now, s.restart_lsn)::bigint,
-       case when s.active_pid is not null then coalesce(extract(epoch from r.flush_lag), 0)
+       case when l.now <= s.confirmed_flush_lsn then 0
+            when s.active_pid is not null then coalesce(extract(epoch from r.flush_lag), 0)
             else extract(epoch from now() - (to_jsonb(s) ->> 'inactive_since')::timestamptz) end::float8,
        (select nullif(setting::bigint, -1) << 20 from pg_settings where name = 'max_slot_wal_keep_size')
 from (select case when pg_is_in_recovery() then null else pg_current_wal_lsn() end as now) l, pg_replication_slots s
@@ -143,8 +144,9 @@ class PostgresKind:
 
 
 def slot_of(definition: CaptureDefinition) -> str:
-    """The slot and the publication of a capture: penstock_NAME, where the name fits into that of a slot."""
-    given = definition.options.get("slot")
+    """The slot and the publication of a capture: penstock_NAME, where the name fits into that of a slot; just that for one that
+    has no name yet."""
+    given = definition.options.get("slot") or ("" if definition.name else "penstock_NAME")
     if given:
         return str(given)
     plain = re.sub("[^a-z0-9_]", "_", definition.name.lower())
