@@ -13,6 +13,7 @@ from penstock.capture.envelopes import Envelope
 from penstock.capture.journal import CaptureState
 from penstock.capture.port import Batch, Engine, Status
 from penstock.capture.registry import LOCK
+from penstock.capture.repairs import finished
 from penstock.capture.writer import Writer, nothing
 from penstock.errors import InUse, Passing, PenstockError
 from penstock.log.port import Log
@@ -69,15 +70,16 @@ class CaptureRun:
         """Ends the run behind the batch that it is at; from any thread."""
         self._stopping.set()
 
-    def run(self, catch_up: bool = False) -> CaptureState:
-        """The state behind the last batch."""
+    def run(self, catch_up: bool = False, resnapshot: bool = False) -> CaptureState:
+        """The state behind the last batch. resnapshot: one that was begun, without whose end nothing is run, is about to be
+        finished."""
         with self._locked():
             pause, since = FIRST_PAUSE, time.monotonic()
             try:
                 while not self._stopping.is_set():
                     batches = self.progress.batches
                     try:
-                        self._follow(catch_up)
+                        self._follow(catch_up, resnapshot)
                         break
                     except Passing as error:
                         if self.progress.batches > batches:
@@ -91,8 +93,8 @@ class CaptureRun:
                 self._engine.close()
             return self._writer.state
 
-    def _follow(self, catch_up: bool) -> None:
-        found = self._writer.open()
+    def _follow(self, catch_up: bool, resnapshot: bool) -> None:
+        found = finished(self._writer, self._storage, self._writer.open(), resnapshot)
         self._engine.start(found.state.position, found.unfinished)
         self._writer.envelope = replace(self._writer.envelope, database=self._engine.database)
         self._told(replace(self.progress, waiting=None), now=True)

@@ -1,5 +1,6 @@
 """Writes batches to the log, each exactly once: its intent, the changes of each table to the table's topic, then its end."""
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 
@@ -11,7 +12,7 @@ from penstock.capture.gathering import by_table
 from penstock.capture.journal import CaptureState, Entry, Found, Journal, journal_topic, read_journal
 from penstock.capture.naming import TopicNames
 from penstock.capture.orders import counts_of, orders_of
-from penstock.capture.port import Batch, Changes, Table, TableFacts
+from penstock.capture.port import Batch, Changes, Json, Table, TableFacts
 from penstock.capture.truncates import Keys, live_keys, without_truncates
 from penstock.core.arrow import values_in
 from penstock.core.columns import KEY
@@ -20,6 +21,7 @@ from penstock.log.intake.partitioning import partitions_by_key
 from penstock.log.port import Log, TopicSpec
 
 MAX_RECORD = 256 << 20
+RESNAPSHOT = "resnapshot"  # the kind of an intent that no engine knows
 POINTS = ("capture.begun", "capture.appended", "capture.ended")  # what `fail` is called with as they are passed
 
 
@@ -69,8 +71,30 @@ class Writer:
         self._make_topics(batch.tables, offsets)
         goes_on = len(transactions) > 0 and not transactions.ends[-1]
         still_open = {"id": _ids(batch)[-1], "counts": [[*table, n] for table, n in counts[-1].items()]} if goes_on else None
-        state = CaptureState(number, batch.position, offsets, self._tables(batch.tables), still_open)
+        state = CaptureState(number, batch.position, offsets, self._tables(batch.tables), still_open, self.state.resnapshot)
         self._journal.end(state, _entries(batch, "END", counts))
+        self._fail("capture.ended")
+        self.state = state
+        return state
+
+    def move(self, position: Json, id: str) -> CaptureState:
+        """Goes on from another position: a resnapshot, which is not done yet. Of a batch that was begun and cannot be made again,
+        what has reached its topics stays and counts."""
+        topics = [(each.topic.spec.name, each.topic.ends()) for each in self._topics.values()]
+        offsets = {**self.state.offsets, **{name: [ends[i].next for i in sorted(ends)] for name, ends in topics}}
+        begun = {"settled": offsets, "done": False}
+        return self._note(replace(self.state, position=position, offsets=offsets, resnapshot=begun), id)
+
+    def moved(self, id: str) -> CaptureState:
+        """The resnapshot is done: the topics have what was missed."""
+        return self._note(replace(self.state, resnapshot={**(self.state.resnapshot or {}), "done": True}), id)
+
+    def _note(self, state: CaptureState, id: str) -> CaptureState:
+        """Makes the state durable, under a transaction of this id that has no changes."""
+        state, now = replace(state, batch=state.batch + 1, open=None), time.time_ns() // 1000
+        self._journal.begin(state.batch, {"kind": RESNAPSHOT}, [Entry("BEGIN", id, now)])
+        self._fail("capture.begun")
+        self._journal.end(state, [Entry("END", id, now, {})])
         self._fail("capture.ended")
         self.state = state
         return state

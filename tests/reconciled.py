@@ -1,0 +1,171 @@
+"""Captures of a real PostgreSQL for tests of reconcile, repair and resnapshot; with an engine that errs where a test wants it."""
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import orjson
+import psycopg
+import pyarrow as pa
+
+from penstock.capture.definition import CaptureDefinition
+from penstock.capture.journal import CaptureState
+from penstock.capture.kind import kind_of
+from penstock.capture.port import Batch, Changes, Engine, Json, Status
+from penstock.capture.reconcile import Followed, followed
+from penstock.capture.registry import Captures
+from penstock.capture.runner import CaptureRun
+from penstock.core.arrow import values_in
+from penstock.log.open import open_log
+from penstock.testing.contracts.capture_records import Record, records_of
+from penstock.testing.servers.postgres import PostgresServer
+from waiting import until
+
+NUMBERS = count()
+Edit = Callable[[Changes], Changes]
+
+
+class Erring:
+    """An engine whose changes are edited on their way."""
+
+    def __init__(self, engine: Engine, edit: Edit) -> None:
+        self._engine, self._edit = engine, edit
+
+    @property
+    def connector(self) -> str:
+        return self._engine.connector
+
+    @property
+    def database(self) -> str:
+        return self._engine.database
+
+    def start(self, position: Json | None, unfinished: Json | None) -> None:
+        self._engine.start(position, unfinished)
+
+    def next(self, wait: float) -> Batch | None:
+        batch = self._engine.next(wait)
+        return batch and replace(batch, changes=[self._edit(each) for each in batch.changes])
+
+    def written(self, position: Json) -> None:
+        self._engine.written(position)
+
+    def status(self) -> Status:
+        return self._engine.status()
+
+    def close(self) -> None:
+        self._engine.close()
+
+
+def without(*ids: int) -> Edit:
+    """Loses the changes of these keys."""
+    return lambda changes: kept(changes, [orjson.loads(key)["id"] not in ids for key in values_in(changes.key, str)])
+
+
+def kept(changes: Changes, which: Sequence[bool]) -> Changes:
+    flags = pa.array(which, pa.bool_())
+    places = flags.to_numpy(zero_copy_only=False)
+    return replace(
+        changes,
+        op=changes.op[places],
+        key=changes.key.filter(flags),
+        before=changes.before.filter(flags),
+        after=changes.after.filter(flags),
+        transaction=changes.transaction[places],
+        index=changes.index[places],
+    )
+
+
+def replacing(old: str, new: str) -> Edit:
+    """Changes a text of keys and rows."""
+
+    def edited(texts: pa.Array) -> pa.Array:
+        return pa.array([text and text.replace(old, new) for text in texts.to_pylist()], pa.utf8())
+
+    return lambda changes: replace(changes, key=edited(changes.key), after=edited(changes.after))
+
+
+class Shop:
+    """A capture of tables of a server, in a schema of its own. ddl: what is executed first; {schema} is its schema."""
+
+    def __init__(self, server: PostgresServer, home: Path, ddl: str, tables: Sequence[str], **settings: Any) -> None:
+        self.server, self.home, self.name = server, home, f"shop{next(NUMBERS)}"
+        self.schema = self.name
+        self.sql(f"create schema {self.schema}; set search_path = {self.schema}; {ddl}")
+        named = tuple((self.schema, table) for table in tables)
+        definition = CaptureDefinition(self.name, "postgres", server.url, named, **settings)
+        self.definition = kind_of("postgres").set_up(definition)
+        self.captures, self.log = Captures(home), open_log(home)
+        self.captures.add(self.definition)
+        self.of = followed(self.name, self.log, self.captures)
+
+    def sql(self, statements: str, *values: object) -> list[tuple[Any, ...]]:
+        return self.server.execute(statements.replace("{schema}", self.schema if hasattr(self, "schema") else ""), *values)
+
+    def erring(self, edit: Edit) -> Followed:
+        """The same capture with an engine that errs."""
+        return replace(self.of, engine=lambda: Erring(self.of.engine(), edit))
+
+    def run(self, of: Followed | None = None, fail: Callable[[str], None] = lambda point: None) -> CaptureRun:
+        of = of or self.of
+        return CaptureRun(of.definition, of.log, of.storage, of.engine(), fail=fail)
+
+    def catch_up(self, of: Followed | None = None) -> CaptureState:
+        return self.run(of).run(catch_up=True)
+
+    @contextmanager
+    def running(self) -> Iterator[CaptureRun]:
+        """The capture runs in a thread."""
+        run, failed = self.run(), list[BaseException]()
+
+        def work() -> None:
+            try:
+                run.run()
+            except BaseException as error:
+                failed.append(error)
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        try:
+            yield run
+        finally:
+            run.stop()
+            thread.join()
+            assert not failed, failed
+
+    def topic(self, table: str) -> str:
+        return self.definition.names.topic((self.schema, table))
+
+    def records(self, table: str) -> list[Record]:
+        return records_of(self.log, self.topic(table))
+
+    def folded(self, table: str) -> dict[str, Any]:
+        """What the topic leaves, by key."""
+        rows: dict[str, Any] = {}
+        for record in self.records(table):
+            if record.value is None or (not self.definition.flat and record.value["op"] == "d"):
+                rows.pop(record.key, None)
+            else:
+                rows[record.key] = record.value if self.definition.flat else record.value["after"]
+        return rows
+
+    def rows(self, table: str, key: str = "id") -> dict[str, Any]:
+        """What the table has, by key, as texts."""
+        with psycopg.connect(self.server.url) as connection:
+            found = connection.execute(f'select "{key}", to_jsonb(t) from {self.schema}."{table}" t').fetchall()  # type: ignore[arg-type]
+        return {orjson.dumps({key: of}).decode(): row for of, row in found}
+
+    def remove(self) -> None:
+        """Drops what the server keeps for it."""
+
+        def free() -> bool:
+            slots = self.server.execute("select active from pg_replication_slots where slot_name = %s", self.definition.options["slot"])
+            return slots in ([], [(False,)])
+
+        assert until(free)
+        kind_of("postgres").tear_down(self.definition)
+
+
