@@ -1,0 +1,1 @@
+"""SQLite: its files opened, its tables described and read, its values as JSON."""

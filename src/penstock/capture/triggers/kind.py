@@ -1,0 +1,106 @@
+"""Triggers as a kind of engine: prepares PostgreSQL and SQLite with an outbox that triggers fill, and removes both."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from penstock.capture.definition import CaptureDefinition
+from penstock.capture.kind import EngineKind, Finding
+from penstock.capture.port import Engine, Table
+from penstock.capture.postgres.patterns import tables_of
+from penstock.capture.sqlite.connecting import is_sqlite
+from penstock.capture.sqlite.tables import tables_of as sqlite_tables_of
+from penstock.capture.triggers.postgres import setting_up as postgres
+from penstock.capture.triggers.sqlite import setting_up as sqlite
+from penstock.errors import PenstockError
+from penstock.storage.port import Storage
+
+
+class TriggersKind:
+    """Prepares databases for OutboxEngine and SqliteOutboxEngine, by their URLs."""
+
+    def check(self, definition: CaptureDefinition) -> Sequence[Finding]:
+        return _of(definition).check(definition)
+
+    def tables(self, definition: CaptureDefinition, patterns: Sequence[str]) -> Sequence[Table]:
+        return _of(definition).tables(definition, patterns)
+
+    def statements(self, definition: CaptureDefinition) -> Sequence[str]:
+        return _of(definition).statements(definition)
+
+    def set_up(self, definition: CaptureDefinition) -> CaptureDefinition:
+        return _of(definition).set_up(definition)
+
+    def open(self, definition: CaptureDefinition, storage: Storage) -> Engine:
+        return _of(definition).open(definition, storage)
+
+    def tear_down(self, definition: CaptureDefinition) -> Sequence[str]:
+        return _of(definition).tear_down(definition)
+
+
+class PostgresTriggers:
+    """An outbox in a schema of its own."""
+
+    def check(self, definition: CaptureDefinition) -> Sequence[Finding]:
+        try:
+            return postgres.checked(definition)
+        except PenstockError as error:
+            return [Finding("error", " · ".join([error.what, *error.detail]), [error.hint] if error.hint else [])]
+
+    def tables(self, definition: CaptureDefinition, patterns: Sequence[str]) -> Sequence[Table]:
+        with postgres.connected(definition) as connection:
+            return tables_of(connection, patterns)
+
+    def statements(self, definition: CaptureDefinition) -> Sequence[str]:
+        with postgres.connected(definition) as connection:
+            return [statement for together in postgres.planned(connection, definition) for statement in together]
+
+    def set_up(self, definition: CaptureDefinition) -> CaptureDefinition:
+        with postgres.connected(definition) as connection:
+            postgres.make(connection, definition)
+        return replace(definition, options={**definition.options, "schema": postgres.outbox_of(definition).schema})
+
+    def open(self, definition: CaptureDefinition, storage: Storage) -> Engine:
+        from penstock.capture.triggers.postgres.engine import OutboxEngine, OutboxSource
+
+        source = OutboxSource(definition.url, postgres.outbox_of(definition), definition.tables, definition.secret)
+        return OutboxEngine(source, storage)
+
+    def tear_down(self, definition: CaptureDefinition) -> Sequence[str]:
+        with postgres.connected(definition) as connection:
+            return postgres.remove(connection, definition)
+
+
+class SqliteTriggers:
+    """An outbox in the same file."""
+
+    def check(self, definition: CaptureDefinition) -> Sequence[Finding]:
+        try:
+            return sqlite.checked(definition)
+        except PenstockError as error:
+            return [Finding("error", " · ".join([error.what, *error.detail]), [error.hint] if error.hint else [])]
+
+    def tables(self, definition: CaptureDefinition, patterns: Sequence[str]) -> Sequence[Table]:
+        with sqlite.opened(sqlite.file_of(definition)) as file, file.reading() as connection:
+            return sqlite_tables_of(connection, patterns)
+
+    def statements(self, definition: CaptureDefinition) -> Sequence[str]:
+        with sqlite.opened(sqlite.file_of(definition)) as file, file.reading() as connection:
+            return sqlite.planned(connection, definition)
+
+    def set_up(self, definition: CaptureDefinition) -> CaptureDefinition:
+        sqlite.make(definition)
+        return replace(definition, options={**definition.options, "path": str(sqlite.file_of(definition))})
+
+    def open(self, definition: CaptureDefinition, storage: Storage) -> Engine:
+        from penstock.capture.triggers.sqlite.engine import SqliteOutboxEngine, SqliteSource
+
+        return SqliteOutboxEngine(
+            SqliteSource(sqlite.file_of(definition), sqlite.outbox_of(definition), definition.tables), storage
+        )
+
+    def tear_down(self, definition: CaptureDefinition) -> Sequence[str]:
+        return sqlite.remove(definition)
+
+
+def _of(definition: CaptureDefinition) -> EngineKind:
+    return SqliteTriggers() if is_sqlite(definition.url) else PostgresTriggers()
