@@ -2,16 +2,20 @@
 visibility, then the stream alone."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+
 from penstock.capture import port
 from penstock.capture.definition import Secret
-from penstock.capture.port import Json, Status, Table
+from penstock.capture.port import Json, Places, Status, Table
 from penstock.capture.postgres.changes import Batch
 from penstock.capture.postgres.connecting import connect
+from penstock.capture.postgres.converting import Shape
 from penstock.capture.postgres.copies import Copies
+from penstock.capture.postgres.current import CurrentValues
 from penstock.capture.postgres.keys import Keys
 from penstock.capture.postgres.position import WalPosition
 from penstock.capture.postgres.published import published_tables
@@ -77,14 +81,14 @@ class PostgresEngine:
         source, at = self._source, WalPosition.of(position) if position else None
         connection = self._connection = connect(source.url, f"penstock {source.slot}", password=source.secret.read())
         tables = published_tables(connection, source.publication)
-        check_slot(connection, source.slot, at, self._spool.confirmed())
+        begin = check_slot(connection, source.slot, at, self._spool.confirmed())
         self._watch = Watch(connection, source.slot, self._settings.max_kept_bytes)
         stream = self._stream = self._opened(at)
         if at:
             check_server(at, stream.system)
-        at = at or WalPosition(stream.system.identifier, stream.system.timeline, 0, 0)
+        at = at or WalPosition(stream.system.identifier, stream.system.timeline, 0, begin)
         types, keys = Types(connection), Keys(connection, at.copied)
-        self._streaming = Streaming(at, types, keys.of_relation, self._settings.batch_bytes)
+        self._streaming = Streaming(at, types, keys.of_relation, self._look_up, self._settings.batch_bytes)
         self._copies = Copies(connection, source.publication, types, keys, at)
         self._given, self._unfinished, self._behind = 0, unfinished, list[bytes]()
         self._published(tables)
@@ -206,6 +210,12 @@ class PostgresEngine:
         made = self._streamed(self._streaming.cut_off())
         assert made, "a batch that was begun had changes"
         return made
+
+    def _look_up(
+        self, relation: int, shape: Shape, keys: Sequence[pa.Array], columns: Sequence[str], rows: Places
+    ) -> Mapping[int, Mapping[str, str]]:
+        assert self._connection
+        return CurrentValues(self._connection, relation, shape, keys, columns).of(rows)
 
     def _read_to(self, cut: Cut, upto: Upto, written: bool) -> None:
         """Reads the stream up to a place. What is written already, a part of a transaction that may be large, is not kept."""

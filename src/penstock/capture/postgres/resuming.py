@@ -16,18 +16,20 @@ if TYPE_CHECKING:
 RESNAPSHOT = "`penstock cdc run NAME --resnapshot` makes a new slot, reads the tables again and writes what differs"
 
 
-def check_slot(connection: "Connection", slot: str, at: WalPosition | None, confirmed: int) -> None:
-    """SlotLost or NotFollowable if the slot has not everything since the position. confirmed: how far we have confirmed it."""
+def check_slot(connection: "Connection", slot: str, at: WalPosition | None, confirmed: int) -> int:
+    """Where the slot begins; SlotLost or NotFollowable if it has not everything since the position. confirmed: how far we have
+    confirmed it."""
     found = describe_slot(connection, slot)
     if found is None or found.lost:
         what = "was invalidated" if found else "is not there any more"
         why = [f"the server says: {found.invalidated or found.wal_status}"] if found else []
         raise SlotLost(f"replication slot {slot!a} {what}: changes since then are missing", *why, hint=RESNAPSHOT)
+    begin = found.confirmed_lsn or 0
     if at is None:
-        return
-    if found.confirmed_lsn is not None and found.confirmed_lsn > max(at.end, confirmed):
+        return begin
+    if begin > max(at.end, confirmed):
         raise SlotLost(
-            f"replication slot {slot!a} begins at {lsn_text(found.confirmed_lsn)}, behind what was read",
+            f"replication slot {slot!a} begins at {lsn_text(begin)}, behind what was read",
             f"the log has everything up to {lsn_text(at.end)}; somebody has made the slot anew or moved it on",
             hint=RESNAPSHOT,
         )
@@ -38,6 +40,7 @@ def check_slot(connection: "Connection", slot: str, at: WalPosition | None, conf
             "it was restored from an older copy, or another server has taken over that had not all of it",
             hint=RESNAPSHOT,
         )
+    return begin
 
 
 def check_server(at: WalPosition, system: System) -> None:
