@@ -17,7 +17,7 @@ from penstock.capture.postgres.connecting import NEW_SNAPSHOT, connect, of
 from penstock.capture.postgres.inbox import Inbox
 from penstock.capture.postgres.lsn import lsn_text
 from penstock.capture.postgres.receiver import Receiver
-from penstock.capture.postgres.slots import describe_publication, describe_slot, wrong_level
+from penstock.capture.postgres.slots import describe_slot, wrong_level
 from penstock.errors import CaptureError, NotFollowable, PenstockError, SlotInUse, SlotLost
 
 if TYPE_CHECKING:
@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 BOUND = 32 << 20  # bytes that wait for whoever takes them
 OFTEN = 10.0  # seconds between two reports, or a quarter of the server's patience
 SILENCE = 60.0
+# Nothing may be asked on this connection that opens a user's table, as pg_publication_tables does: the process of the server that
+# decodes would remember the table as it is now, and send older rows with columns that they did not have.
+_PUBLICATION = "select 1 from pg_publication where pubname = %s"
 _READER = """
 select a.usename, a.application_name, coalesce(host(a.client_addr), 'a local socket')
 from pg_replication_slots s join pg_stat_activity a on a.pid = s.active_pid where s.slot_name = %s"""
@@ -122,11 +125,11 @@ def _look(connection: "Connection", publications: Sequence[str]) -> tuple[System
             raise wrong_level(level)
         ((identifier, timeline, *_),) = connection.execute("IDENTIFY_SYSTEM")
         ((patience,),) = connection.execute("select setting::int from pg_settings where name = 'wal_sender_timeout'")
+        missing = [name for name in publications if not connection.execute(_PUBLICATION, (name,)).fetchone()]
     except Error as error:
         raise of(error, "look at the server") from error
-    for name in publications:
-        if describe_publication(connection, name) is None:
-            raise NotFollowable(f"there is no publication {name!a}", hint="create it: create publication … for table …")
+    for name in missing:
+        raise NotFollowable(f"there is no publication {name!a}", hint="create it: create publication … for table …")
     return System(str(identifier), int(timeline)), min(OFTEN, patience / 4000) if patience else OFTEN
 
 
