@@ -9,6 +9,8 @@ from penstock.capture.port import Engine, Table
 from penstock.errors import BadInput
 from penstock.storage.port import Storage
 
+MAX_KEPT = "max_kept_bytes"  # an option for `open`: of its log that a database may keep before the engine warns
+
 
 @dataclass(frozen=True)
 class Finding:

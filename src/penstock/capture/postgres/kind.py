@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from penstock.capture.definition import CaptureDefinition
-from penstock.capture.kind import Finding, Kept
+from penstock.capture.kind import MAX_KEPT, Finding, Kept
 from penstock.capture.port import Engine, Table
 from penstock.capture.postgres.check import check_database
 from penstock.capture.postgres.connecting import connect, translated
@@ -90,10 +90,11 @@ class PostgresKind:
         return replace(definition, options={**definition.options, "slot": name, "publication": name})
 
     def open(self, definition: CaptureDefinition, storage: Storage) -> Engine:
-        from penstock.capture.postgres.engine import PostgresEngine, Source
+        from penstock.capture.postgres.engine import PostgresEngine, Settings, Source
 
-        name = slot_of(definition)
-        return PostgresEngine(Source(definition.url, name, name, definition.secret), storage)
+        name, limit = slot_of(definition), definition.options.get(MAX_KEPT)
+        settings = Settings(max_kept_bytes=int(limit)) if limit else Settings()
+        return PostgresEngine(Source(definition.url, name, name, definition.secret), storage, settings)
 
     def tear_down(self, definition: CaptureDefinition) -> Sequence[str]:
         name, removed = slot_of(definition), []
@@ -118,8 +119,10 @@ class PostgresKind:
             with translated(f"describe replication slot {name!a}"):
                 found = connection.execute(_KEPT, (name,)).fetchone()
                 reader = connection.execute(_READER, (name,)).fetchone()
+            published = describe_publication(connection, name) is not None
         why = slot.invalidated or slot.wal_status
         trouble = f"replication slot {name} was invalidated ({why})" if slot.lost else None
+        trouble = trouble or (None if published else f"there is no publication {name}")
         lag, kept, seconds, limit = found or (None, None, None, None)
         return Kept(lag, seconds, kept, limit, reader[0] if reader else None, trouble)
 

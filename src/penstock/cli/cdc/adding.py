@@ -176,7 +176,8 @@ def _said(captures: Captures, there: CaptureDefinition | None, wanted: CaptureDe
         safe(f"capture {wanted.name} follows {_count(wanted.tables)} into {known}; penstock cdc run {wanted.name}"), err=True
     )
     if there and there.prepared and runs(captures.storage(wanted.name)):
-        click.echo("it is running: it takes new tables up when it is started again", err=True)
+        how = "takes them up by itself" if wanted.engine == "postgres" else "takes them up when it is started again"
+        click.echo(f"it is running, and {how}", err=True)
     if there is None and _was_written(wanted):
         what = (
             f"topics of an earlier capture {wanted.name} are there: penstock cdc run {wanted.name} --resnapshot writes what differs"

@@ -3,11 +3,11 @@
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from penstock.capture.definition import CaptureDefinition
-from penstock.capture.kind import kind_of
+from penstock.capture.kind import MAX_KEPT, kind_of
 from penstock.capture.registry import Captures
 from penstock.capture.runner import CaptureRun, Progress
 from penstock.errors import BadInput, NotFollowable
@@ -29,16 +29,20 @@ class Hosted:
 
 
 class Host:
-    """Runs captures of a home. on_failure: called from the thread of one that has failed."""
+    """Runs captures of a home. limit: bytes of its log that a database may keep for one before that is a warning. on_failure:
+    called from the thread of one that has failed."""
 
-    def __init__(self, names: Sequence[str], log: Log, report: OnReport, home: Path | None = None) -> None:
-        self._captures = Captures(home)
+    def __init__(
+        self, names: Sequence[str], log: Log, report: OnReport, limit: int | None = None, home: Path | None = None
+    ) -> None:
+        self._captures, self._options = Captures(home), {MAX_KEPT: limit} if limit else {}
         self.on_failure: Callable[[], None] = lambda: None
         self.hosted = [self._opened(name, log, report) for name in dict.fromkeys(names)]
 
     def start(self, catch_up: bool = False) -> None:
         for each in self.hosted:
-            each.thread = threading.Thread(target=self._run, args=(each, catch_up), name=f"capture-{each.definition.name}")
+            name = f"capture-{each.definition.name}"
+            each.thread = threading.Thread(target=self._run, args=(each, catch_up), name=name, daemon=True)
             each.thread.start()
 
     def stop(self) -> None:
@@ -73,7 +77,8 @@ class Host:
                 f"the database was not prepared to the end for capture {name!a}",
                 hint=f"penstock cdc add {name} --tables … again goes on; penstock cdc remove {name} takes it back",
             )
-        engine = kind_of(definition.engine).open(definition, self._captures.engine_storage(name))
+        told = replace(definition, options={**definition.options, **self._options})
+        engine = kind_of(definition.engine).open(told, self._captures.engine_storage(name))
         storage = self._captures.storage(name)
         return Hosted(definition, CaptureRun(definition, log, storage, engine, lambda progress: report(definition, progress)))
 

@@ -51,8 +51,8 @@ def run_captures(names: Sequence[str], catch_up: bool, quiet: bool, limit: int) 
     """Runs them; the exit code."""
     lines, captures = Lines(quiet), Captures()
     definitions = [captures.get(name) for name in names_once(names)]
-    telling = Telling(definitions, lines.say, limit, lines.rewrite if lines.live else None)
-    host = Host(names, open_log(), telling.report)
+    telling = Telling(definitions, lines.say, lines.rewrite if lines.live else None)
+    host = Host(names, open_log(), telling.report, limit)
     with Interrupt(host.stop) as interrupt:
         try:
             host.start(catch_up)

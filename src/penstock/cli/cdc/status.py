@@ -11,6 +11,7 @@ import pyarrow as pa
 from penstock.capture.definition import CaptureDefinition
 from penstock.capture.journal import CaptureState, read_journal
 from penstock.capture.kind import Inspecting, Kept, kind_of
+from penstock.capture.naming import escaped
 from penstock.capture.registry import Captures
 from penstock.capture.runner import runs
 from penstock.cli.cdc.findings import SIGNS
@@ -69,7 +70,7 @@ class Shown:
             "kept_bytes": kept.kept_bytes,
             "last_commit": self.last_commit,
             "batch": self.state.batch,
-            "copies_unfinished": sum(not done for done in self.copied.values()),
+            "copies_unfinished": sum(done is False for done in self.copied.values()),
             "engine": self.definition.engine,
             "database": self.definition.url,
             "trouble": self.trouble or self.unanswered,
@@ -82,10 +83,12 @@ class Shown:
         return {True: "running", False: "stopped", None: "unknown"}[self.running]
 
     @property
-    def copied(self) -> Mapping[str, bool]:
-        """Of each table, as `schema.table`, whether its copy is finished."""
-        told = (self.state.position or {}).get("copied") or {}
-        return {name: bool((told.get(name) or {}).get("done")) for name in map(_name, self.definition.tables)}
+    def copied(self) -> Mapping[str, bool | None]:
+        """Of each table, as `schema.table`, whether its copy is finished; None where the engine does not tell."""
+        told = (self.state.position or {"copied": {}}).get("copied")
+        if not isinstance(told, Mapping):
+            return {_name(table): None for table in self.definition.tables}
+        return {_name(table): bool((told.get(_escaped(table)) or {}).get("done")) for table in self.definition.tables}
 
     def topics(self, log: Log) -> list[dict[str, Any]]:
         there, names = set(log.topics()), self.definition.names
@@ -178,6 +181,11 @@ def _told(shown: Shown) -> list[str]:
             f"{SIGNS['warning']} {name}: it was not prepared to the end; penstock cdc add again, or penstock cdc remove {name}"
         )
     return lines
+
+
+def _escaped(table: tuple[str, str]) -> str:
+    """As positions have it."""
+    return ".".join(map(escaped, table))
 
 
 def _name(table: tuple[str, str]) -> str:

@@ -15,6 +15,7 @@ JOINT = " · "
 BAR = 20  # characters
 OVER = 5.0  # seconds over which the speed of a copy is taken
 EVERY = 10.0  # seconds between two lines where nothing is rewritten
+LOUD = 60.0  # seconds between two warnings of the same
 
 Say = Callable[[str], None]
 
@@ -34,16 +35,16 @@ class Speed:
 
 
 class Teller:
-    """What there is to say of one capture. limit: bytes of log kept by the database above which it gets loud."""
+    """What there is to say of one capture."""
 
-    def __init__(self, definition: CaptureDefinition, limit: int, clock: Callable[[], float] = time.monotonic) -> None:
-        self._name, self._limit, self._clock = definition.name, limit, clock
+    def __init__(self, definition: CaptureDefinition, clock: Callable[[], float] = time.monotonic) -> None:
+        self._name, self._clock = definition.name, clock
         self._tables = len(definition.tables)
         self._speeds: dict[Table, Speed] = {}
-        self._copying: dict[Table, int] = {}
+        self._copying: list[Table] = []
         self._waiting: str | None = None
-        self._since = 0.0
-        self._loud = self._began = False
+        self._warned_at: float | None = None
+        self._began, self._since = False, 0.0
         self._told_at, self._told_changes = clock(), 0
 
     def line(self, progress: Progress) -> str:
@@ -56,7 +57,7 @@ class Teller:
 
     def events(self, progress: Progress) -> list[str]:
         """What deserves a line of its own, wherever it is said."""
-        return [*self._start(progress), *self._waits(progress), *self._copied(progress), *self._grown(progress)]
+        return [*self._start(progress), *self._waits(progress), *self._copied(progress), *self._warned(progress)]
 
     def due(self, progress: Progress) -> bool:
         """Whether a line at intervals is due: some time has passed, and something has moved."""
@@ -91,21 +92,21 @@ class Teller:
         """Tables whose copies have come to their end."""
         if progress.waiting:
             return []
-        now = {each.table: each.rows for each in progress.status.snapshots}
+        now = [each.table for each in progress.status.snapshots]
         done = [table for table in self._copying if table not in now]
         self._copying = now
         return [f"{self._name}: table {_name(table)} is copied" for table in done]
 
-    def _grown(self, progress: Progress) -> list[str]:
-        kept = progress.status.kept_bytes or 0
-        if kept <= self._limit:
-            self._loud = False
+    def _warned(self, progress: Progress) -> list[str]:
+        """What somebody should look at: when it begins, and again and again while it lasts."""
+        warning = progress.status.warning
+        if not warning:
+            self._warned_at = None
             return []
-        if self._loud:
+        if self._warned_at is not None and self._clock() - self._warned_at < LOUD:
             return []
-        self._loud = True
-        limit = f"more than the limit of {size_text(self._limit)}"
-        return [f"{self._name}: WARNING: the database keeps {size_text(kept)} of its log for this capture, {limit}"]
+        self._warned_at = self._clock()
+        return [f"{self._name}: WARNING: {warning}"]
 
     def _copy(self, copies: Sequence[SnapshotProgress]) -> list[str]:
         first = copies[0]
@@ -124,7 +125,7 @@ def _stream(progress: Progress) -> list[str]:
     status = progress.status
     parts = [f"{progress.rate:,.0f} changes/s"]
     if status.lag_bytes is not None:
-        seconds = 0.0 if not status.lag_bytes else progress.behind
+        seconds = 0.0 if not status.lag_bytes else progress.behind if status.lag_seconds is None else status.lag_seconds
         parts.append(f"lag {size_text(status.lag_bytes)}" + ("" if seconds is None else f", {seconds:.1f} s"))
     if status.kept_bytes is not None:
         parts.append(f"log kept {size_text(status.kept_bytes)}")
@@ -158,9 +159,9 @@ class Telling:
     """Tells of several captures. rewrite: takes the line of each, where they are rewritten in place; None: lines at intervals."""
 
     def __init__(
-        self, definitions: Sequence[CaptureDefinition], say: Say, limit: int, rewrite: Callable[[Sequence[str]], None] | None = None
+        self, definitions: Sequence[CaptureDefinition], say: Say, rewrite: Callable[[Sequence[str]], None] | None = None
     ) -> None:
-        self._tellers = {definition.name: Teller(definition, limit) for definition in definitions}
+        self._tellers = {definition.name: Teller(definition) for definition in definitions}
         self._lines: dict[str, str] = {}
         self._say, self._rewrite, self._lock = say, rewrite, threading.Lock()
 

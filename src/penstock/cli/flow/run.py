@@ -23,6 +23,9 @@ from penstock.cli.log import with_log
 @click.option(
     "--accept-gap", is_flag=True, help="Where retention removed rows before they were read, go on behind them; the books say so."
 )
+@click.option(
+    "--capture", "captures", multiple=True, metavar="NAME", help="Run this capture beside the flows; may be given several times."
+)
 @click.option("--quiet", is_flag=True, help="No progress, only the closing line.")
 def run(
     files: tuple[str, ...],
@@ -35,6 +38,7 @@ def run(
     pack: str | None,
     buckets: int | None,
     accept_gap: bool,
+    captures: tuple[str, ...],
     quiet: bool,
 ) -> None:
     """Run the flows that FLOW.py defines.
@@ -44,10 +48,12 @@ def run(
     penstock run shop.py --catch-up           what is there now
     penstock run shop.py --drain              … and close every window
     penstock run shop.py report.py            several flows at once
+    penstock run shop.py --capture shop       … and the capture that writes what they read
     penstock run shop.py --master spark://host:7077 --pack env.tar.gz
     """
     if catch_up and drain:
         raise click.UsageError("--catch-up and --drain exclude each other: --drain catches up first")
+    from penstock.cli.cdc.beside import captures_beside
     from penstock.cli.flow.load import load_flows
     from penstock.cli.flow.show import TerminalShow
     from penstock.engine.run.options import Mode, RunOptions
@@ -59,7 +65,9 @@ def run(
     settings = spark_settings(conf) | ({PACK: pack} if pack else {})
     options = RunOptions(mode, every, None, master, settings, max_rows, buckets, accept_gap)
     with ended_by_signals(), TerminalShow(quiet) as show:
-        serve(load_flows(files), options, show)
+        graphs = load_flows(files)
+        with captures_beside(captures, graphs, options, show) as stop:
+            serve(graphs, options, show, stop)
 
 
 with_log(run)

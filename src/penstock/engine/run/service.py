@@ -59,9 +59,12 @@ class PlainShow:
         self.say(f"{tally.driver.plan.flow}: {tally.closing()}")
 
 
-def serve(graphs: Sequence[FlowGraph], options: RunOptions, show: Show | None = None) -> list[Tally]:
-    """Runs the flows as ordered and returns what each did. Bounded runs go one after the other, in the order given."""
-    show = show or PlainShow()
+def serve(
+    graphs: Sequence[FlowGraph], options: RunOptions, show: Show | None = None, stop: threading.Event | None = None
+) -> list[Tally]:
+    """Runs the flows as ordered and returns what each did. Bounded runs go one after the other, in the order given. stop: ends the
+    run as a signal does."""
+    show, stop = show or PlainShow(), stop or threading.Event()
     every = duration(options.every, "every").total_seconds() if options.every is not None else 0.0
     home = Path(options.home) if options.home else find_home()
     runtime = Runtime(home, options.master, options.conf, show.say, log_of(graphs, options.log))
@@ -70,7 +73,6 @@ def serve(graphs: Sequence[FlowGraph], options: RunOptions, show: Show | None = 
     show.say(f"home {runtime.home}" + ("" if isinstance(runtime.log, FileLog) else f" · log {runtime.log}"))
     if warning := open_to_others(runtime.home):
         show.say(warning)
-    stop = threading.Event()
     with ended_by_signals():
         plans = [runtime.plan(graph, graphs) for graph in graphs]
         _worth_starting(runtime, plans, options.mode)
