@@ -162,10 +162,10 @@ class Shop:
         """Drops what the server keeps for it."""
 
         def free() -> bool:
-            slots = self.server.execute("select active from pg_replication_slots where slot_name = %s", self.definition.options["slot"])
+            slots = self.server.execute(
+                "select active from pg_replication_slots where slot_name = %s", self.definition.options["slot"]
+            )
             return slots in ([], [(False,)])
 
         assert until(free)
         kind_of("postgres").tear_down(self.definition)
-
-

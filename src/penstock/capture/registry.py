@@ -11,6 +11,7 @@ from penstock.storage.home import Home, find_home
 from penstock.storage.local import LocalStorage
 from penstock.storage.port import Storage
 
+ENGINE = "engine"  # the directory of its engine alone
 LOCK = "lock"  # held by whoever runs, changes or removes a capture
 _DEFINITIONS = "definitions"  # numbered, the last one counts: a file is written once
 
@@ -68,7 +69,7 @@ class Captures:
 
     def engine_storage(self, name: str) -> Storage:
         """A directory in it for its engine alone."""
-        return LocalStorage(self._path / name / "engine")
+        return LocalStorage(self._path / name / ENGINE)
 
     def _numbers(self, name: str) -> list[int]:
         return sorted(int(number) for number in self.storage(name).list(_DEFINITIONS) if number.isdigit())

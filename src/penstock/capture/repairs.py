@@ -110,7 +110,7 @@ def finished(writer: Writer, storage: Storage, found: Found, resnapshot: bool = 
     if not resnapshot and (pending or intent.get("kind") == RESNAPSHOT):
         raise NotFollowable(
             "a resnapshot of this capture was begun and not finished: its topics lack changes",
-            hint="`penstock cdc run NAME --resnapshot` finishes it",
+            hint=f"`penstock cdc run {writer.envelope.capture} --resnapshot` finishes it",
         )
     return found
 

@@ -15,7 +15,7 @@ LEAST = 1 << 20  # records that are gathered before they are folded
 _NONE = np.zeros(0, np.uint64)
 _NOT_ONE = np.zeros(0, np.bool_)
 
-Sees = Callable[[Places], Flags]  # which of these transactions a snapshot sees; -1 is none
+Sees = Callable[[Places, Places], Flags]  # which of these transactions, with their commits' positions, a snapshot sees
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class View:
         old = records.offsets < (self.settled[partition] if partition < len(self.settled) else 0)
         if self.flat:
             return old | (records.offsets < (self.since[partition] if partition < len(self.since) else 0))
-        return old | self.sees(records.xid)
+        return old | self.sees(records.xid, records.lsn)
 
 
 @dataclass(frozen=True)

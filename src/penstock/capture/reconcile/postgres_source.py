@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from penstock.capture.postgres.connecting import Connection
 
 _BITS = 0xFFFFFFFF  # of a transaction's id that the log has
+# Ids come again after some four billion transactions, which write more than this many bytes; no transaction stays invisible so long.
+_OLD = 64 << 30
 # The transaction waits while the log is read: nobody should end it for that.
 _PATIENT = """
 select set_config(name, '0', false) from pg_settings
@@ -71,8 +73,8 @@ class PostgresSnapshot:
     def connection(self) -> "Connection":
         return self._connection
 
-    def sees(self, xids: Places) -> Flags:
-        there = xids >= 0
+    def sees(self, xids: Places, lsns: Places) -> Flags:
+        there = (xids >= 0) & (lsns >= self.high - _OLD)
         found = np.ones(len(xids), np.bool_)
         found[there] = self.seen.sees((xids[there] & _BITS).astype(np.uint32))
         return found

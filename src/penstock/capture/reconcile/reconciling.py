@@ -16,6 +16,7 @@ from penstock.capture.reconcile.mending import LogMender
 from penstock.capture.reconcile.opening import check_reconcilable, open_snapshot
 from penstock.capture.reconcile.results import ReconcileReport, Reconciliation, silent
 from penstock.capture.reconcile.source import SourceSnapshot
+from penstock.capture.registry import LOCK
 from penstock.capture.repairs import Marked, Repairs, finished
 from penstock.capture.writer import Writer
 from penstock.errors import InUse, NotFound, NotYet
@@ -107,7 +108,7 @@ def written_by(of: Followed, resnapshot: bool = False) -> Iterator[Writer]:
 @contextmanager
 def locked_writer(of: Followed) -> Iterator[Writer]:
     """The writer of the capture, not opened yet, with its lock held."""
-    with of.storage.lock("lock", wait=False) as mine:
+    with of.storage.lock(LOCK, wait=False) as mine:
         if not mine:
             raise InUse(
                 f"capture {of.name!a} is running, in another process of this machine",

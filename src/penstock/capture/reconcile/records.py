@@ -17,7 +17,7 @@ from penstock.log.port import Topic
 BLOCK_ROWS, BLOCK_BYTES = 1 << 17, 64 << 20  # of records that are looked at together
 # The words around the parts of an envelope. Rows hold no objects and their texts escape quotes, so each of these stands once.
 _NO_BEFORE, _AFTER, _SOURCE, _OP = '{"before":null,"after":', '},"after":', ',"source":{', '},"op":"'
-_XID = r'"txId":"?([0-9]+)'
+_XID, _LSN = r'"txId":"?([0-9]+)', r'"lsn":([0-9]+)'
 
 
 @dataclass(frozen=True)
@@ -38,6 +38,7 @@ class Records:
     keys: pl.Series  # of bytes
     rows: pl.Series  # of bytes; null: the key is gone
     xid: Places  # -1: no transaction, or nobody knows which
+    lsn: Places  # of its commit; -1: nobody knows
 
     @property
     def alive(self) -> Flags:
@@ -76,7 +77,8 @@ def _block(partition: int, parts: Sequence[tuple[Places, pa.RecordBatch]], end: 
 
 def flat_records(block: Block) -> Records:
     """Of a topic that holds rows alone."""
-    return Records(block.offsets, block.keys, block.values, np.full(len(block.keys), -1, np.int64))
+    unknown = np.full(len(block.keys), -1, np.int64)
+    return Records(block.offsets, block.keys, block.values, unknown, unknown)
 
 
 def enveloped_records(block: Block) -> Records:
@@ -95,15 +97,19 @@ def enveloped_records(block: Block) -> Records:
     parts = found.select(
         row=value.bin.slice(pl.col("start"), pl.col("stop") - pl.col("start")),
         gone=value.bin.slice(pl.col("op") + len(_OP), 1) == b"d",
-        xid=value.bin.slice(pl.col("stop"), pl.col("op") - pl.col("stop")).cast(pl.String).str.extract(_XID).cast(pl.Int64),
+        source=value.bin.slice(pl.col("stop"), pl.col("op") - pl.col("stop")).cast(pl.String),
+    ).with_columns(
+        xid=pl.col("source").str.extract(_XID).cast(pl.Int64).fill_null(-1),
+        lsn=pl.col("source").str.extract(_LSN).cast(pl.Int64).fill_null(-1),
     )
     gone = parts["gone"].fill_null(True)
     rows = pl.DataFrame({"row": parts["row"], "gone": gone}).select(pl.when(~pl.col("gone")).then(pl.col("row"))).to_series()
-    return Records(block.offsets, block.keys, rows, _with_tombstones(block.keys, parts["xid"].fill_null(-1).to_numpy(), ~there))
+    xid, lsn = (_with_tombstones(block.keys, parts[name].to_numpy(), ~there) for name in ("xid", "lsn"))
+    return Records(block.offsets, block.keys, rows, xid, lsn)
 
 
-def _with_tombstones(keys: pl.Series, xid: Places, tombstone: Flags) -> Places:
+def _with_tombstones(keys: pl.Series, numbers: Places, tombstone: Flags) -> Places:
     if not tombstone.any():
-        return xid
+        return numbers
     behind_own: npt.NDArray[np.bool_] = (keys == keys.shift(1)).fill_null(False).to_numpy()
-    return np.where(tombstone & behind_own, np.r_[-1, xid[:-1]], xid)
+    return np.where(tombstone & behind_own, np.r_[-1, numbers[:-1]], numbers)

@@ -53,8 +53,8 @@ class SourceSnapshot(Protocol):
         """What `source.db` says."""
         ...
 
-    def sees(self, xids: Places) -> Flags:
-        """Which of these transactions it sees; -1, no transaction, counts as seen."""
+    def sees(self, xids: Places, lsns: Places) -> Flags:
+        """Which of these transactions, with the positions of their commits, it sees; -1, no transaction, counts as seen."""
         ...
 
     def copied(self, state: CaptureState, tables: Sequence[Table]) -> bool:
