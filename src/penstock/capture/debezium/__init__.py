@@ -1,0 +1,1 @@
+"""Databases followed by Debezium's engine, which runs in a process of its own."""
