@@ -81,7 +81,19 @@ def _postgres() -> EngineKind:
     return PostgresKind()
 
 
-KINDS: Mapping[str, Callable[[], EngineKind]] = {"postgres": _postgres}
+def _triggers() -> EngineKind:
+    from penstock.capture.triggers.kind import TriggersKind
+
+    return TriggersKind()
+
+
+def _poll() -> EngineKind:
+    from penstock.capture.polling.kind import PollKind
+
+    return PollKind()
+
+
+KINDS: Mapping[str, Callable[[], EngineKind]] = {"postgres": _postgres, "triggers": _triggers, "poll": _poll}
 
 
 def kind_of(engine: str) -> EngineKind:

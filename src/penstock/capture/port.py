@@ -103,6 +103,7 @@ class Status:
     caught_up: bool = False  # everything that was committed before `start` has been given out, and all copies are finished
     lag_seconds: float | None = None  # for how long there has been something to read
     warning: str | None = None  # what somebody should look at, in one line
+    next_at: int | None = None  # when it will look again, microseconds since 1970, where that is not at once
 
 
 class Engine(Protocol):
