@@ -4,7 +4,7 @@ Whoever runs an engine writes the intent of a batch down before the batch itself
 that intent once more: the same changes in the same order, whatever has happened in the database since. That is why a batch that has
 reached some topics and not others can be finished, with nothing lost and nothing doubled."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -20,6 +20,7 @@ Table = tuple[str, str]  # schema, table; the schema is empty where a database h
 Json = Mapping[str, Any]  # what can be written as a JSON object
 
 CREATE, UPDATE, DELETE, READ = b"cudr"  # READ: a row of a snapshot
+UNKNOWN = "\0"  # stands in `Changes.after` where a value belongs that the database did not send; no JSON has it
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,16 @@ class Transactions:
 
 
 @dataclass(frozen=True)
+class Unchanged:
+    """Values that changes left as they were, and that the database did not send: `after` has UNKNOWN in their place. Those of a
+    create, which then stands right behind the delete of its old key, are the ones that its row had under that key."""
+
+    columns: Mapping[str, Flags]  # in the order of `after`: which changes do not tell the column
+    current: Callable[[Places], Mapping[int, Mapping[str, str]]]
+    """What the database says now of the rows of these changes: by change and column, as JSON, without the rows that are gone."""
+
+
+@dataclass(frozen=True)
 class Changes:
     """Changes of one table, in their order. A change of the key is a delete of the old one and a create of the new one."""
 
@@ -49,6 +60,7 @@ class Changes:
     transaction: Places  # which of the batch's transactions
     index: Places  # orders the changes of a transaction over all tables; ties stand as they are given
     source: pa.Array | None = None  # of utf8: `source` as a JSON object, where the engine knows more than transactions say
+    unchanged: Unchanged | None = None  # None: everything is told
 
     def __len__(self) -> int:
         return len(self.op)

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
+from typing import Any
 
 import pyarrow as pa
 
@@ -14,6 +15,7 @@ from penstock.capture.naming import TopicNames
 from penstock.capture.orders import counts_of, orders_of
 from penstock.capture.port import Batch, Changes, Json, Table, TableFacts
 from penstock.capture.truncates import Keys, live_keys, without_truncates
+from penstock.capture.unchanged import UnchangedValues, Written
 from penstock.core.arrow import values_in
 from penstock.core.columns import KEY
 from penstock.errors import AlreadyThere, Mismatch, NotFound
@@ -22,6 +24,7 @@ from penstock.log.port import Log, TopicSpec
 
 MAX_RECORD = 256 << 20
 RESNAPSHOT = "resnapshot"  # the kind of an intent that no engine knows
+Tables = Mapping[str, Mapping[str, Any]]  # by topic: what is known of its table
 POINTS = ("capture.begun", "capture.appended", "capture.ended")  # what `fail` is called with as they are passed
 
 
@@ -41,6 +44,7 @@ class Writer:
         self._topics: dict[Table, FencedTopic] = {}
         self._generation = 0
         self._journal: Journal
+        self._unchanged: UnchangedValues
 
     def open(self) -> Found:
         """Shuts out earlier starts, and says where to go on."""
@@ -54,12 +58,14 @@ class Writer:
                 self._fence(table, topic)
         found = read_journal(fenced.topic)
         self.state = found.state
+        self._unchanged = UnchangedValues(self.envelope.flat)
         return found
 
     def write(self, batch: Batch) -> CaptureState:
         """Makes the batch durable; returns the state behind it."""
         number, transactions = self.state.batch + 1, batch.transactions
-        changes = self._changes(batch)
+        tables = self._tables(batch.tables)
+        changes = self._changes(batch, tables)
         earlier = self._earlier(batch)
         counts = counts_of(changes, len(transactions), earlier)
         self._journal.begin(number, batch.intent, _entries(batch, "BEGIN", counts))
@@ -71,7 +77,7 @@ class Writer:
         self._make_topics(batch.tables, offsets)
         goes_on = len(transactions) > 0 and not transactions.ends[-1]
         still_open = {"id": _ids(batch)[-1], "counts": [[*table, n] for table, n in counts[-1].items()]} if goes_on else None
-        state = CaptureState(number, batch.position, offsets, self._tables(batch.tables), still_open, self.state.resnapshot)
+        state = CaptureState(number, batch.position, offsets, tables, still_open, self.state.resnapshot)
         self._journal.end(state, _entries(batch, "END", counts))
         self._fail("capture.ended")
         self.state = state
@@ -99,9 +105,9 @@ class Writer:
         self.state = state
         return state
 
-    def _changes(self, batch: Batch) -> list[Changes]:
-        """The changes of each table, with truncates as deletes of the keys that are there."""
-        changes = by_table(batch.changes)
+    def _changes(self, batch: Batch, tables: Tables) -> list[Changes]:
+        """The changes of each table, with all values, and with truncates as deletes of the keys that are there."""
+        changes = by_table(self._unchanged.filled(batch.changes, lambda table: self._written(table, tables)))
         if not batch.truncates:
             return list(changes.values())
         if self.envelope.flat:  # keys as the topics have them, so that those of both can be compared
@@ -128,19 +134,35 @@ class Writer:
             rows = records if homes is None else records.filter(pa.array(homes == partition))
             if rows.num_rows and topic.append(partition, rows, number):
                 self._fail("capture.appended")
-        offsets[name] = [topic.topic.ends()[partition].next for partition in range(partitions)]
+            self._unchanged.wrote(table, partition, rows, topic.topic.ends()[partition].next)
+        offsets[name] = [end.next for _, end in sorted(topic.topic.ends().items())]
 
     def _make_topics(self, tables: Mapping[Table, TableFacts], offsets: dict[str, Sequence[int]]) -> None:
         for table in tables:
             spec = self._topic(table).topic.spec
             offsets.setdefault(spec.name, [0] * spec.partitions)
 
-    def _tables(self, tables: Mapping[Table, TableFacts]) -> Mapping[str, Mapping[str, object]]:
+    def _tables(self, tables: Mapping[Table, TableFacts]) -> Tables:
         told = {
             self._names.topic(table): {**asdict(facts), "table": list(table), "flat": self.envelope.flat}
             for table, facts in tables.items()
         }
+        told = {topic: {**facts, **self._since(topic, facts)} for topic, facts in told.items()}
         return {**self.state.tables, **told} if told else self.state.tables
+
+    def _since(self, topic: str, facts: Mapping[str, Any]) -> Mapping[str, Sequence[int]]:
+        """From which offsets on the rows of a topic have the columns that the table has now; nothing where all of them have."""
+        before = self.state.tables.get(topic)
+        if before is None:
+            return {}
+        same = all(list(before[name]) == list(facts[name]) for name in ("schema", "key"))
+        since = before.get("since") if same else self.state.offsets.get(topic)
+        return {"since": since} if since else {}
+
+    def _written(self, table: Table, tables: Tables) -> Written:
+        topic = self._topic(table).topic
+        name = topic.spec.name
+        return Written(topic, self.state.offsets.get(name, ()), tables.get(name, {}).get("since", ()))
 
     def _topic(self, table: Table) -> FencedTopic:
         return self._topics.get(table) or self._fence(table, self._names.topic(table))

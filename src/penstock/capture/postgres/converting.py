@@ -1,19 +1,21 @@
 """Changes of PostgreSQL's tables as the port has them: values as JSON, a change of the key as a delete and a create."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.capture.port import CREATE, DELETE, UPDATE, Changes, Flags, Places, TableFacts
+from penstock.capture.port import CREATE, DELETE, UNKNOWN, UPDATE, Changes, Flags, Places, TableFacts, Unchanged
 from penstock.capture.postgres.changes import NO_OLD, OLD_KEY, OLD_ROW, Column, TableChanges
 from penstock.capture.postgres.json_values import json_objects, json_values
 from penstock.capture.postgres.messages import Relation
 from penstock.capture.postgres.types import PgType, Types, ddl_columns, ddl_type
 from penstock.core.arrow import array_of, chosen, coalesced, filled
 
+LookUp = Callable[[Sequence[pa.Array], Sequence[str], Places], Mapping[int, Mapping[str, str]]]
 KeyOf = Callable[[Relation], Sequence[str]]  # the names of the columns that are a table's key
 
 
@@ -43,8 +45,9 @@ def shape_of(relation: Relation, types: Types, key_of: KeyOf) -> Shape:
     return Shape(names, tuple(found[column.type] for column in relation.columns), modifiers, key)
 
 
-def converted(changes: TableChanges, shape: Shape, transaction: Places) -> Changes:
-    """The same changes; transaction: which of the batch's each belongs to."""
+def converted(changes: TableChanges, shape: Shape, transaction: Places, look_up: LookUp | None = None) -> Changes:
+    """The same changes; transaction: which of the batch's each belongs to. look_up: columns that were not sent, by the keys of all
+    changes and the rows that are wanted."""
     old, new = changes.old != NO_OLD, changes.op != DELETE
     changes = with_whole_keys(changes, shape.key)
     before, after = _json(changes.before, shape, old), _json(changes.after, shape, new)
@@ -59,7 +62,22 @@ def converted(changes: TableChanges, shape: Shape, transaction: Places) -> Chang
     keys = chosen(array_of(new), keys_after, keys_before)
     table = (changes.relation.schema or "pg_catalog", changes.relation.table)
     found = Changes(table, changes.op, keys, rows_before, rows_after, transaction, changes.index)
-    return _with_moves(found, moved, keys_before) if moved.any() else found
+    places = np.repeat(np.arange(len(moved)), 1 + moved)
+    found = _with_moves(found, moved, keys_before, places) if moved.any() else found
+    return replace(found, unchanged=_unchanged(changes, shape, places, found.op != DELETE, look_up))
+
+
+def _unchanged(changes: TableChanges, shape: Shape, places: Places, new: Flags, look_up: LookUp | None) -> Unchanged | None:
+    """What was not sent. places: the change that each has come from."""
+    flags = {
+        name: column.unchanged[places] & new
+        for name, column in zip(shape.names, changes.after, strict=True)
+        if column.unchanged.any()
+    }
+    if not flags or look_up is None:
+        return None
+    keys = [changes.after[i].values.take(places) for i in shape.key]
+    return Unchanged(flags, partial(look_up, keys, list(flags)))
 
 
 def with_whole_keys(changes: TableChanges, key: Sequence[int]) -> TableChanges:
@@ -76,7 +94,12 @@ def with_whole_keys(changes: TableChanges, key: Sequence[int]) -> TableChanges:
 def _json(columns: Sequence[Column], shape: Shape, present: Flags) -> list[pa.Array]:
     if not present.any():
         return [pa.nulls(len(present), pa.utf8())] * len(columns)
-    return [json_values(column.values, of_type) for column, of_type in zip(columns, shape.types, strict=True)]
+    return [_values(column, of_type) for column, of_type in zip(columns, shape.types, strict=True)]
+
+
+def _values(column: Column, of_type: PgType) -> pa.Array:
+    values = json_values(column.values, of_type)
+    return chosen(array_of(column.unchanged), pa.scalar(UNKNOWN), values) if column.unchanged.any() else values
 
 
 def _keys(values: Sequence[pa.Array], shape: Shape, present: Flags) -> pa.Array:
@@ -92,9 +115,8 @@ def _moved(changes: TableChanges, before: pa.Array, after: pa.Array) -> Flags:
     return moved
 
 
-def _with_moves(changes: Changes, moved: Flags, keys_before: pa.Array) -> Changes:
+def _with_moves(changes: Changes, moved: Flags, keys_before: pa.Array, places: Places) -> Changes:
     """A change of the key as two changes."""
-    places = np.repeat(np.arange(len(moved)), 1 + moved)
     second = np.r_[False, places[1:] == places[:-1]]
     first = moved[places] & ~second
     nothing = pa.nulls(len(places), pa.utf8())

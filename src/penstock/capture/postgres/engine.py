@@ -100,6 +100,9 @@ class PostgresEngine:
             self._unfinished = None
             return again
         self._look()
+        copied = self._copied(self._given)  # before the stream, which may never fall silent
+        if copied:
+            return copied
         self._copies.read()
         pressing = self._copies.left or self._given < self._watch.begin
         if pressing:
@@ -151,9 +154,13 @@ class PostgresEngine:
         """What can be given out now: the stream first, then a chunk that the stream has passed."""
         decoded = self._streaming.decoded()
         batch = self._streamed(decoded) if decoded else None
-        if batch or self._streaming.held:
-            return batch
+        return batch if batch or self._streaming.held else self._copied(passed)
+
+    def _copied(self, passed: int) -> port.Batch | None:
+        """A chunk that the stream has passed; not between two parts of a transaction, which follow each other."""
         position = self._streaming.position
+        if position.open_lsn:
+            return None
         copied = self._copies.emptied(position) or self._copies.settled(passed, position)
         if copied is None:
             return None

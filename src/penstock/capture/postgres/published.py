@@ -27,6 +27,10 @@ join pg_namespace n on n.nspname = p.schemaname
 join pg_class c on c.relnamespace = n.oid and c.relname = p.tablename
 join pg_attribute a on a.attrelid = c.oid and a.attname = any(p.attnames)
 where p.pubname = %s and p.schemaname = %s and p.tablename = %s order by a.attnum"""
+_NOW = """
+select n.nspname, c.relname, a.attname, format_type(a.atttypid, a.atttypmod)
+from pg_class c join pg_namespace n on n.oid = c.relnamespace join pg_attribute a on a.attrelid = c.oid
+where c.oid = %s and a.attnum > 0 and not a.attisdropped"""
 _ROWS = """
 select coalesce(sum(greatest(p.reltuples, 0)), 0)::bigint
 from pg_class c join pg_namespace n on n.oid = c.relnamespace
@@ -60,6 +64,21 @@ def published_columns(connection: "Connection", publication: str, table: Table) 
     """In the order of the table, as the stream has them; none if the table is not there any more."""
     with translated(f"look at the columns of {'.'.join(table)}"):
         return tuple(PublishedColumn(*row) for row in connection.execute(_COLUMNS, (publication, *table)))
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The columns of a table, published or not."""
+
+    table: Table
+    casts: Mapping[str, str]  # by name: the type as SQL writes it
+
+
+def columns_of(connection: "Connection", relation: int) -> Columns:
+    """Of a table by its object id, whatever it is called now; none if it is not there."""
+    with translated("look at the columns of a table"):
+        found = connection.execute(_NOW, (relation,)).fetchall()
+    return Columns((found[0][0], found[0][1]) if found else ("", ""), {name: cast for _, _, name, cast in found})
 
 
 def about_rows(connection: "Connection", table: Table) -> int:

@@ -1,8 +1,9 @@
 """The stream of a slot as batches of the port: whole transactions, or parts of one that is larger than memory should hold."""
 
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +18,8 @@ from penstock.capture.postgres.pgoutput import Decoder
 from penstock.capture.postgres.position import WalPosition
 from penstock.capture.postgres.types import Types
 
+# Columns that were not sent: of the table with this object id, as it was, by the keys of all changes, the rows that are wanted.
+LookUp = Callable[[int, Shape, Sequence[pa.Array], Sequence[str], Places], Mapping[int, Mapping[str, str]]]
 BOUND = 16 << 20  # bytes of a transaction that are decoded at once; as records they are several times as many
 _LSN, _COUNT = struct.Struct(">Q"), struct.Struct(">I")
 
@@ -37,9 +40,9 @@ class Upto:
 class Streaming:
     """Makes batches of messages. `position`: what was written before."""
 
-    def __init__(self, position: WalPosition, types: Types, key_of: KeyOf, bound: int = BOUND) -> None:
+    def __init__(self, position: WalPosition, types: Types, key_of: KeyOf, look_up: LookUp, bound: int = BOUND) -> None:
         self.position = position
-        self._types, self._key_of = types, key_of
+        self._types, self._key_of, self._look_up = types, key_of, look_up
         self._batcher, self._decoder = Batcher(bound), Decoder()
         self._shapes: dict[Relation, Shape] = {}
         self._told: dict[Table, TableFacts] = {}
@@ -100,7 +103,8 @@ class Streaming:
         return found
 
     def _converted(self, changes: TableChanges, transaction: Places) -> Changes:
-        return converted(changes.with_old_values(), self.shape(changes.relation), transaction)
+        shape = self.shape(changes.relation)
+        return converted(changes.with_old_values(), shape, transaction, partial(self._look_up, changes.relation.oid, shape))
 
     def _new_facts(self, decoded: Batch) -> Mapping[Table, TableFacts]:
         """The tables that are other than they were told last."""
