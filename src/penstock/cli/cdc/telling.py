@@ -12,7 +12,7 @@ from penstock.capture.runner import Progress
 from penstock.cli.flow.state import size_text
 
 JOINT = " · "
-BAR = 20  # characters
+BAR = 10  # characters
 OVER = 5.0  # seconds over which the speed of a copy is taken
 EVERY = 10.0  # seconds between two lines where nothing is rewritten
 LOUD = 60.0  # seconds between two warnings of the same
@@ -111,11 +111,11 @@ class Teller:
     def _copy(self, copies: Sequence[SnapshotProgress]) -> list[str]:
         first = copies[0]
         speed = self._speeds.setdefault(first.table, Speed()).with_rows(first.rows, self._clock())
-        parts = [f"copying {_name(first.table)} {_bar(first)}".rstrip()]
         known = first.estimate > first.rows
-        parts.append(f"{first.rows:,} of about {first.estimate:,} rows" if known else f"{first.rows:,} rows")
+        parts = [f"copying {_name(first.table)} {_bar(first)}" if known else f"copying {_name(first.table)}"]
         if known and speed > 0:
             parts.append(f"{time_left((first.estimate - first.rows) / speed)} left")
+        parts.append(f"{first.rows:,} of about {first.estimate:,} rows" if known else f"{first.rows:,} rows")
         if len(copies) > 1:
             parts.append(_count(len(copies) - 1, "more table"))
         return [*parts, f"{speed:,.0f} rows/s"]
@@ -133,8 +133,6 @@ def _stream(progress: Progress) -> list[str]:
 
 
 def _bar(copy: SnapshotProgress) -> str:
-    if copy.estimate <= copy.rows:
-        return ""
     share = copy.rows / copy.estimate
     full = int(share * BAR)
     return f"▕{'█' * full}{' ' * (BAR - full)}▏ {share:.0%}"

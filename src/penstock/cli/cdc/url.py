@@ -9,6 +9,7 @@ ENGINES = {"postgresql": "postgres", "postgres": "postgres", "sqlite": "triggers
 OTHERS = "debezium"  # whatever database it is
 POLL = "poll"
 _SECRET = re.compile(r"password|passwd|secret|token", re.IGNORECASE)
+_HOST = re.compile(r"(\[[^\]]*\]|[^:]*)(:[0-9]+)?")
 _WAYS = "--password-env VARIABLE, --password-file FILE, or a line in ~/.pgpass (or where PGPASSFILE leads)"
 
 
@@ -22,8 +23,9 @@ def check_url(url: str) -> str:
         parts = urlsplit(url)
         if parts.password is not None or _like_one(url) or any(_SECRET.search(name) for name, _ in parse_qsl(parts.query)):
             raise _with_password()
-        assert parts.port is None or parts.port
-    except (ValueError, AssertionError):
+        if not all(_HOST.fullmatch(host) for host in parts.netloc.rpartition("@")[2].split(",")):
+            raise ValueError("a port is a number")
+    except ValueError:
         raise BadInput(
             "the URL of the database cannot be read", hint="write it like postgresql://user@host:5432/database"
         ) from None
