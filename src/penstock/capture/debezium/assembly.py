@@ -31,13 +31,15 @@ class Gathered:
     source: list[bytes] = field(default_factory=list)
     transaction: list[int] = field(default_factory=list)
     index: list[int] = field(default_factory=list)
+    columns: list[str] = field(default_factory=list)
     unsent: dict[str, list[int]] = field(default_factory=dict)  # by column: rows in which the database did not send it
 
     def changes(self, table: Table) -> Changes:
+        unsent = {name: self.unsent[name] for name in self.columns if name in self.unsent}
         key, before, after, source = (pa.array(of, pa.utf8()) for of in (self.key, self.before, self.after, self.source))
         transaction, index = (np.array(of, np.int64) for of in (self.transaction, self.index))
         return Changes(
-            table, np.array(self.op, np.uint8), key, before, after, transaction, index, source, unchanged(self.unsent, len(key))
+            table, np.array(self.op, np.uint8), key, before, after, transaction, index, source, unchanged(unsent, len(key))
         )
 
 
@@ -176,19 +178,19 @@ class Assembly:
         transaction.rows.append(row)
 
     def _batch(self, transactions: list[Transaction]) -> Batch:
-        gathered: dict[Table, Gathered] = {}
+        gathered: dict[tuple[Table, TableFacts], Gathered] = {}  # columns of a table that has changed stay apart
         truncates, facts = [], dict[Table, TableFacts]()
         for number, transaction in enumerate(transactions):
             for row in transaction.rows:
                 if row.op == "t":
                     truncates.append(Truncate(row.table, number, row.index))
                 else:
-                    _gather(gathered.setdefault(row.table, Gathered()), row, number)
+                    _gather(gathered.setdefault((row.table, row.shape.facts), Gathered()), row, number)
                     if self._told.get(row.table) != row.shape.facts:
                         self._told[row.table] = facts[row.table] = row.shape.facts
         made = self._transactions(transactions)
         self.position = replace(self.position, time=int(made.time[-1]))
-        changes = [each.changes(table) for table, each in gathered.items()]
+        changes = [each.changes(table) for (table, _), each in gathered.items()]
         return Batch({}, self.position.json(), made, changes, truncates, facts)
 
     def _transactions(self, transactions: list[Transaction]) -> Transactions:
@@ -227,6 +229,7 @@ def _after(into: Gathered, after: dict[str, Any]) -> bytes:
     text = orjson.dumps(after)
     if not _unsent(text):
         return text
+    into.columns = list(after)
     for name in [name for name, value in after.items() if _unsent(orjson.dumps(value))]:
         after[name] = orjson.Fragment(UNKNOWN.encode())
         into.unsent.setdefault(name, []).append(len(into.after))

@@ -1,13 +1,15 @@
 """Pytest fixtures of real servers, asked for in a conftest.py: `pytest_plugins = ["penstock.testing.servers.fixtures"]`."""
 
 import os
+import sys
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, NoReturn, Protocol, TypeVar
 
 import pytest
 
 if TYPE_CHECKING:
     from penstock.testing.servers.kafka_broker import KafkaBroker
+    from penstock.testing.servers.mariadb import MariaDbServer
     from penstock.testing.servers.postgres import PostgresServer
     from penstock.testing.servers.rabbitmq_server import RabbitServer
     from penstock.testing.servers.spark_cluster import SparkCluster
@@ -22,7 +24,7 @@ class _Startable(Protocol):
 S = TypeVar("S", bound=_Startable)
 
 
-def missing(reason: str) -> None:
+def missing(reason: str) -> NoReturn:
     """Skips the test: a server cannot be had here. With PENSTOCK_REQUIRE set, as in CI, that is a failure."""
     if os.environ.get("PENSTOCK_REQUIRE"):
         pytest.fail(reason)
@@ -65,6 +67,42 @@ def postgres(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[PostgresServ
     from penstock.testing.servers.postgres import PostgresServer
 
     yield from _running(PostgresServer(tmp_path_factory.mktemp("postgres")))
+
+
+@pytest.fixture(scope="session")
+def mariadb(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[MariaDbServer]":
+    """A real MariaDB that logs rows, started once for all tests of this process; tests keep apart by the names of their
+    databases."""
+    from penstock.testing.servers.mariadb import MariaDbServer
+
+    yield from _running(MariaDbServer(tmp_path_factory.mktemp("mariadb")))
+
+
+@pytest.fixture(scope="session")
+def debezium() -> Iterator[None]:
+    """Debezium's engine can be imported."""
+    from penstock.testing.servers.debezium import package
+    from penstock.testing.servers.jars import NotToBeHad
+
+    try:
+        place = str(package())
+    except NotToBeHad as error:
+        missing(str(error))
+    sys.path.append(place)
+    yield
+    sys.path.remove(place)
+
+
+@pytest.fixture(scope="session")
+def mariadb_jars() -> str:
+    """The directory with Debezium's connector for MariaDB."""
+    from penstock.testing.servers.debezium import mariadb_jars
+    from penstock.testing.servers.jars import NotToBeHad
+
+    try:
+        return str(mariadb_jars())
+    except NotToBeHad as error:
+        return missing(str(error))
 
 
 @pytest.fixture(scope="session")

