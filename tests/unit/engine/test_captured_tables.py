@@ -91,6 +91,14 @@ def test_what_came_last_holds_though_the_clock_of_the_database_went_back(home: H
     assert names(home) == {1: "second"}
 
 
+@pytest.mark.parametrize("flat", [False, True])
+def test_no_row_is_left_out_though_the_clock_of_the_database_is_years_ahead(home: Home, flat: bool) -> None:
+    captured = Captured(home.log, TABLES, flat=flat)
+    captured.number = 10**9
+    captured.write([user("c", 1, "a"), user("c", 2, "b")], [user("d", 2, "b")])
+    assert names(home) == {1: "a"}
+
+
 def test_flat_keys_of_several_columns_name_the_row_of_a_delete(home: Home) -> None:
     captured = Captured(home.log, {"users": "id long, country string, name string"}, keys=2, flat=True)
     captured.write([user("c", 1, "a", country="DE"), user("c", 1, "b", country="FR")])

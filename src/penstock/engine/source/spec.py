@@ -89,7 +89,9 @@ class SourceSpec:
         spec = topic.spec if topic else TopicSpec(source.topic, schema=declared, time=source.time)
         _check(step, source, declared, spec)
         blind = topic is not None and not topic.headers
-        written, future, table = spec.writer is not None, min(micros(spec.future), FOREVER // 2), source.versions is not None
+        written, table = spec.writer is not None, source.versions is not None
+        committed = table and spec.capture is not None and source.time is None  # what a database did it did, whatever its clock
+        future = FOREVER // 2 if committed else min(micros(spec.future), FOREVER // 2)
         return cls(
             step=step,
             topic=source.topic,
