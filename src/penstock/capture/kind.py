@@ -93,7 +93,13 @@ def _poll() -> EngineKind:
     return PollKind()
 
 
-KINDS: Mapping[str, Callable[[], EngineKind]] = {"postgres": _postgres, "triggers": _triggers, "poll": _poll}
+def _debezium() -> EngineKind:
+    from penstock.capture.debezium.kind import DebeziumKind
+
+    return DebeziumKind()
+
+
+KINDS: Mapping[str, Callable[[], EngineKind]] = {"postgres": _postgres, "triggers": _triggers, "poll": _poll, "debezium": _debezium}
 
 
 def kind_of(engine: str) -> EngineKind:
