@@ -33,6 +33,7 @@ _NAMES = {
     "agg": "penstock.flow.steps.aggregates",
     "database": "penstock.flow.steps.lookups",
     "open_log": "penstock.log.open",
+    "read_together": "penstock.views.together",
 }
 
 if TYPE_CHECKING:
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
     from penstock.queue.port import Binding, Limit, Message, QueueSpec
     from penstock.queue.queue import Queue
     from penstock.testing.driver import FlowTest
+    from penstock.views.together import read_together
     from penstock.views.view import View
 
 __all__ = [
@@ -85,6 +87,7 @@ __all__ = [
     "agg",
     "database",
     "open_log",
+    "read_together",
 ]
 
 

@@ -39,6 +39,7 @@ class Progress:
     frontier: int  # event time up to which it is complete, microseconds; NEVER, FOREVER
     clock: int  # when the epoch was opened
     inputs: Mapping[str, Mapping[int, int]]  # topic -> partition -> next offset
+    incarnation: str = ""  # the life of the flow that it belongs to: a reset begins another one
 
     def holds(self, position: Position) -> bool:
         """Whether what the record led to can be seen."""
@@ -85,13 +86,13 @@ class View:
 
     @property
     def progress(self) -> Progress:
-        with self._one_epoch(), view_file.refused(self._path, self.name):
-            (epoch, _, _, inputs, clock, frontier), _ = view_file.last_marker(self._connection, self._checks)
+        with self.snapshot(), view_file.refused(self._path, self.name):
+            (epoch, incarnation, _, inputs, clock, frontier), _ = view_file.last_marker(self._connection, self._checks)
         try:
             ends = {topic: {int(p): offset for p, offset in of.items()} for topic, of in json.loads(inputs).items()}
         except (AttributeError, TypeError, ValueError) as error:
             raise self._damaged(f"its line about epoch {epoch} cannot be read: {error}") from error
-        return Progress(epoch, frontier, clock, ends)
+        return Progress(epoch, frontier, clock, ends, incarnation)
 
     @property
     def epoch(self) -> int:
@@ -107,7 +108,7 @@ class View:
         return self.progress.inputs
 
     def count(self) -> int:
-        with self._one_epoch():
+        with self.snapshot():
             found, sums = int(self._ask("SELECT count(*) FROM current")[0][0]), self._sums()
             if sums and sums.current.rows != found:
                 raise self._damaged(f"it has {found} rows, not {sums.current.rows}")
@@ -124,7 +125,7 @@ class View:
 
         as_of: an event time; per key the last version up to it. known_at: an epoch number, or a time: the last epoch opened up
         to it. where: columns that must have these values."""
-        with self._one_epoch():
+        with self.snapshot():
             question = Question(None if as_of is None else _micros(as_of), None if known_at is None else self._epoch_at(known_at))
             given = where or {}
             parameters = {f"w{i}": self._bound(name, value) for i, (name, value) in enumerate(given.items())}
@@ -141,7 +142,7 @@ class View:
     def get(self, *key: Any) -> dict[str, Any] | None:
         """The row with these key values, in the order of the view's key; None if there is none. Where rows are named by their
         position, the key is a Position."""
-        with self._one_epoch():
+        with self.snapshot():
             found, _ = self._answer(select_one(self._layout), self._key(key))
             rows = python_rows(found, f"view {self.name}")
             if not rows:
@@ -153,14 +154,14 @@ class View:
         __deleted."""
         facts = {TIME: TIMESTAMP, SINCE: pa.int64(), UNTIL: pa.int64(), DELETED: pa.bool_()}
         more = [pa.field(name, t) for name, t in facts.items()]
-        with self._one_epoch():
+        with self.snapshot():
             found, _ = self._answer(select_history(self._layout), self._key(key), past=True, more=more)
             self._nothing_hidden()
         return found
 
     def changes(self, since: int) -> Changes:
         """What became different after epoch `since`; versions in between are left out."""
-        with self._one_epoch():
+        with self.snapshot():
             layout, epoch = self._layout, self.epoch
             new, _ = self._answer(select_new(layout), {"epoch": since})
             gone, _ = self._answer(select_gone(layout), {"epoch": since}, past=True)
@@ -195,7 +196,7 @@ class View:
     def check(self) -> Soundness:
         """Reads everything and verifies it; DamagedView where something is not what was written. A view that an older Penstock
         wrote, and that its flow has not written to since, carries no checksums."""
-        with self._one_epoch(), view_file.refused(self._path, self.name):
+        with self.snapshot(), view_file.refused(self._path, self.name):
             sums = self._sums()
             if sums is None:
                 return Soundness(0, sum(self._ask(f"SELECT count(*) FROM {table}")[0][0] for table in ("current", "history")))
@@ -313,8 +314,8 @@ class View:
             return self._connection.execute(statement, parameters).fetchall()
 
     @contextlib.contextmanager
-    def _one_epoch(self) -> Iterator[None]:
-        """All questions inside are answered from the same epoch."""
+    def snapshot(self) -> Iterator[None]:
+        """All questions inside are answered from one and the same epoch."""
         if self._connection.in_transaction:
             yield
             return
