@@ -111,17 +111,22 @@ class _Table:
         self.name = ".".join(part for part in told["table"] if part)
         if self.flat and topic.spec.partitions > 1:
             raise BadInput(
-                f"transactions in topic {topic.spec.name} cannot be told apart: its records are flat, and it has several partitions",
+                f"transactions in {topic.spec.name} cannot be told apart: its records are flat, and it has several partitions",
                 hint="follow the tables without --flat, or with one partition",
             )
 
     def records(self, partition: int, start: int, stop: int) -> Iterator[tuple[str, Change]]:
         """The id of the transaction and the change of each record; a record without a value says a delete once more."""
         for chunk in self.topic.read(partition, start, stop, [VALUE]) if start < stop else ():
-            keys, values = (chunk.rows.column(name).to_pylist() for name in (KEY, VALUE))
+            keys = values_in(chunk.rows.column(KEY), bytes)
+            values: list[bytes | None] = chunk.rows.column(VALUE).to_pylist()
             for offset, key, value in zip(chunk.offsets.tolist(), keys, values, strict=True):
-                if start <= offset < stop and (value is not None or self.flat):
-                    yield self._flat(key, value) if self.flat else _enveloped(key, value)
+                if not start <= offset < stop:
+                    continue
+                if self.flat:
+                    yield self._flat(key, value)
+                elif value is not None:
+                    yield _enveloped(key, value)
 
     def _flat(self, key: bytes, value: bytes | None) -> tuple[str, Change]:
         found = key_row(key, self._key, self._schema)
