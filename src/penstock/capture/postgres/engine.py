@@ -15,6 +15,7 @@ from penstock.capture.postgres.changes import Batch
 from penstock.capture.postgres.connecting import connect
 from penstock.capture.postgres.converting import Shape
 from penstock.capture.postgres.copies import Copies
+from penstock.capture.postgres.copying import CHUNK
 from penstock.capture.postgres.current import CurrentValues
 from penstock.capture.postgres.keys import Keys
 from penstock.capture.postgres.position import WalPosition
@@ -51,6 +52,7 @@ class Settings:
 
     max_kept_bytes: int = 1 << 30  # of the server's log for us, before there is a warning
     batch_bytes: int = BOUND  # of one transaction that are held before a part of it is given out
+    chunk_rows: int = CHUNK  # of a table that are copied at once, at most
     patience: float = 30.0  # after a kill the server lets go of the slot once it notices, at the latest after wal_sender_timeout
     looking: float = 2.0  # between two looks at the slot and the publication
     idle: float = 5.0  # between two confirmations while nothing is changed
@@ -89,7 +91,7 @@ class PostgresEngine:
         at = at or WalPosition(stream.system.identifier, stream.system.timeline, 0, begin)
         types, keys = Types(connection), Keys(connection, at.copied)
         self._streaming = Streaming(at, types, keys.of_relation, self._look_up, self._settings.batch_bytes)
-        self._copies = Copies(connection, source.publication, types, keys, at)
+        self._copies = Copies(connection, source.publication, types, keys, at, self._settings.chunk_rows)
         self._given, self._unfinished, self._behind = 0, unfinished, list[bytes]()
         self._published(tables)
 

@@ -1,0 +1,174 @@
+"""The law of a capture: whatever is written to a real PostgreSQL, and however often the capture and the server are killed, the
+topics have every change once, in its place, and folded they are the tables."""
+
+import json
+import queue
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from capture_followed import SMALL, Followed, LastRow, check_law
+from capture_oracle import Law
+from capture_workload import Workload
+from faults.own_processes import OwnProcess
+from faults.seeds import SEED
+from penstock.capture.postgres.streaming import BOUND
+from penstock.log.file.log import FileLog
+from penstock.storage.local import LocalStorage
+from penstock.testing.servers.postgres import PostgresServer
+from waiting import until
+
+pytestmark = pytest.mark.faults
+SCRIPT, TESTS = Path(__file__).with_name("capture_child.py"), Path(__file__).parents[1]
+PATIENCE = 120.0
+
+
+class Captured:
+    """A capture in processes that can be killed."""
+
+    def __init__(self, home: Path, url: str) -> None:
+        self.log = FileLog(LocalStorage(home / "log"))
+        self.process = subprocess.Popen(
+            [sys.executable, str(SCRIPT), str(home), url],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            bufsize=1,
+            env={"PYTHONPATH": f"{TESTS}:{Path(sys.modules['penstock'].__path__[0]).parent}", "PATH": "/usr/bin:/bin"},
+        )
+        self._lines: queue.Queue[str] = queue.Queue()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+        self.alive: OwnProcess | None = None
+        self.left = -1  # tables that are not copied
+        self.points = 0
+        self.seen: list[str] = []  # points, over all starts
+
+    def start(self, die: int = 0, again: bool = False, batch_bytes: int = SMALL.batch_bytes) -> None:
+        assert self.process.stdin
+        self.process.stdin.write(json.dumps({"die": die, "again": again, "batch_bytes": batch_bytes}) + "\n")
+        self.process.stdin.flush()
+        self.alive, self.points = None, 0
+        while self.alive is None:
+            self.hear()
+
+    def hear(self, wait: float = PATIENCE) -> bool:
+        """Takes one line; False if none came."""
+        try:
+            word, _, rest = self._lines.get(timeout=wait).strip().partition(" ")
+        except queue.Empty:
+            return False
+        assert word != "error", rest
+        if word == "pid":
+            self.alive = OwnProcess(int(rest))
+        elif word == "left":
+            self.left = int(rest)
+        else:
+            self.points += 1
+            self.seen.append(rest)
+        return True
+
+    def gone(self) -> bool:
+        """Whether the process has ended; what it said is heard first."""
+        while self.hear(0.001):
+            pass
+        return self.alive is None or not self.alive.send(signal.SIGCONT)
+
+    def kill(self) -> None:
+        assert self.alive
+        self.alive.send(signal.SIGKILL)
+        assert until(self.gone)
+
+    def close(self) -> None:
+        if self.alive and not self.gone():
+            self.kill()
+        assert self.process.stdin
+        assert self.process.stdout
+        self.process.stdin.close()
+        self.process.wait(30)
+        self._reader.join(30)
+        self.process.stdout.close()
+
+    def _read(self) -> None:
+        assert self.process.stdout
+        for line in self.process.stdout:
+            self._lines.put(line)
+
+
+@contextmanager
+def captured(home: Path, url: str) -> Iterator[Captured]:
+    made = Captured(home, url)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def kill_often(place: Path, seed: int, kills: int, restarts: int, rows: int) -> None:
+    """Sessions write, the capture is killed at its points and between them, the server ends as in a crash and starts again."""
+    print(f"PENSTOCK_SEED={seed}")
+    random = Random(seed)
+    with PostgresServer(place / "server") as server:
+        followed = Followed(server, rows)
+        with captured(place / "home", server.url) as capture:
+            with Workload(server.url, seed) as workload:
+                crashes = set(random.sample(range(1, kills), restarts))
+                for number in range(kills):
+                    kill_once(capture, random, again=random.random() < 0.4)
+                    if number in crashes:
+                        server.restart_at_once()
+            assert workload.transactions > kills
+            capture.start(again=random.random() < 0.5)
+            law = finish(followed, capture)
+    print(f"{len(law.oracle.commits)} transactions, {law.copied} rows copied, {len(capture.seen)} points passed")
+
+
+def finish(followed: Followed, capture: Captured) -> Law:
+    """Everything is written; then the topics must say what the server did."""
+    followed.finish()
+    last = LastRow(capture.log)
+    assert until(lambda: not capture.gone() and capture.left == 0 and last.there(), PATIENCE)
+    capture.kill()
+    law = check_law(followed, capture.log)
+    assert law.copied
+    return law
+
+
+def kill_once(capture: Captured, random: Random, again: bool) -> None:
+    """A start that ends at some point of the writer, or at any moment."""
+    if random.random() < 0.6:
+        capture.start(random.choice([1, 2, 3, 5, 8, 13, 30]), again)
+        assert until(capture.gone, PATIENCE)
+    else:
+        capture.start(again=again)
+        lines = random.choice([0, 0, 1, 4, 12, 40])
+        assert until(lambda: capture.hear(0.05) and capture.points >= lines, PATIENCE)
+        capture.kill()
+
+
+def test_a_capture_killed_while_it_copies_and_streams_says_what_the_server_did(tmp_path: Path, postgres: PostgresServer) -> None:
+    kill_often(tmp_path, SEED, kills=6, restarts=1, rows=300)
+
+
+def test_copies_are_finished_while_sessions_go_on_writing(tmp_path: Path, postgres: PostgresServer) -> None:
+    """The stream never falls silent; the copies must not wait for that."""
+    with PostgresServer(tmp_path / "server") as server:
+        followed = Followed(server, 150)
+        with captured(tmp_path / "home", server.url) as capture:
+            with Workload(server.url, SEED, ddl=0.0, truncates=0.0):
+                capture.start(batch_bytes=BOUND)
+                assert until(lambda: not capture.gone() and capture.left == 0, PATIENCE)
+            finish(followed, capture)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(SEED, SEED + 4))
+def test_a_capture_killed_again_and_again_says_what_the_server_did(tmp_path: Path, postgres: PostgresServer, seed: int) -> None:
+    kill_often(tmp_path, seed, kills=60, restarts=12, rows=3000)
