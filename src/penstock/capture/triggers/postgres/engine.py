@@ -1,7 +1,7 @@
 """PostgreSQL followed through an outbox that triggers fill: an engine of the port that needs no right to replicate."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -60,8 +60,11 @@ class OutboxEngine:
 
     connector = "postgresql"
 
-    def __init__(self, source: OutboxSource, storage: Storage) -> None:
-        self._source, self._spool = source, Spool(storage)
+    def __init__(
+        self, source: OutboxSource, storage: Storage, outbox: Callable[["Connection", OutboxSql], Outbox] = Outbox
+    ) -> None:
+        """outbox: what reads it."""
+        self._source, self._spool, self._read = source, Spool(storage), outbox
         self._reading: Connection | None = None  # the outbox is read here, which takes it for as long as there is more
         self._catalog: Connection | None = None
         self._window: _Window | None = None
@@ -80,7 +83,7 @@ class OutboxEngine:
         name, password = f"penstock {self._source.sql.schema}", self._source.secret.read()
         self._reading = connect(self._source.url, name, password=password)
         self._catalog = connect(self._source.url, name, password=password)
-        self._outbox = Outbox(self._reading, self._source.sql)
+        self._outbox = self._read(self._reading, self._source.sql)
         at = self._checked(OutboxPosition.of(position) if position else None)
         types, keys = Types(self._catalog), Keys(self._catalog)
         self._copies = Copies(self._source.tables, types)

@@ -53,8 +53,9 @@ class About:
 class Outbox:
     """Reads and empties it."""
 
-    def __init__(self, connection: "Connection", sql: OutboxSql) -> None:
-        self._connection, self._schema = connection, sql.quoted
+    def __init__(self, connection: "Connection", sql: OutboxSql, bound: int = BYTES) -> None:
+        """bound: the bytes of rows that are given out together."""
+        self._connection, self._schema, self._bound = connection, sql.quoted, bound
         self.known: dict[int, RecordShape] = {}  # shapes by their numbers
 
     def about(self) -> About:
@@ -83,15 +84,15 @@ class Outbox:
         return snapshot, any_new
 
     def read(self, earlier: str, later: str, after: Place = BEFORE_ALL, upto: Place | None = None) -> Iterator[tuple[bytes, bool]]:
-        """What the later snapshot sees and the earlier does not, behind a place and up to one, in parts of about BYTES as CSV;
-        with each part whether it is the last. The connection is taken until the last one was given."""
+        """What the later snapshot sees and the earlier does not, behind a place and up to one, as CSV in parts; with each part
+        whether it is the last. The connection is taken until the last one was given."""
         between = _BETWEEN.format(earlier=_safe(earlier), later=_safe(later))
         limit = f"and (last, seq) <= ({upto[0]}, {upto[1]})" if upto else ""
         statement = _ROWS.format(schema=self._schema, between=between, after=f"{after[0]}, {after[1]}", upto=limit)
         part = bytearray()
         with translated("read the outbox"), self._connection.cursor().copy(statement.encode()) as copy:
             for row in copy:  # one at a time, as the server sends them
-                if len(part) >= BYTES and upto is None:
+                if len(part) >= self._bound and upto is None:
                     yield bytes(part), False
                     part.clear()
                 part += row

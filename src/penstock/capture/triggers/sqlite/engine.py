@@ -14,7 +14,7 @@ from penstock.capture.sqlite.connecting import SqliteFile
 from penstock.capture.sqlite.tables import Row, described
 from penstock.capture.triggers.pacing import Pacing
 from penstock.capture.triggers.sqlite.copies import Copies, ReadChunk
-from penstock.capture.triggers.sqlite.outbox import About, SqliteOutbox, changes_of, seq_of, times_of
+from penstock.capture.triggers.sqlite.outbox import ROWS, About, SqliteOutbox, changes_of, seq_of, times_of
 from penstock.capture.triggers.sqlite.outbox_sql import SqliteOutboxSql
 from penstock.capture.triggers.sqlite.position import SqlitePosition
 from penstock.capture.triggers.sqlite.setting_up import Shape, followed, installed, shapes_of
@@ -39,8 +39,9 @@ class SqliteOutboxEngine:
 
     connector = "sqlite"
 
-    def __init__(self, source: SqliteSource, storage: Storage) -> None:
-        self._source, self._spool, self._outbox = source, Spool(storage), SqliteOutbox(source.sql)
+    def __init__(self, source: SqliteSource, storage: Storage, bound: int = ROWS) -> None:
+        """bound: how many changes a batch has at most."""
+        self._source, self._spool, self._outbox = source, Spool(storage), SqliteOutbox(source.sql, bound)
         self._file: SqliteFile | None = None
         self._pacing = Pacing()
         self._copies = Copies(source.tables)

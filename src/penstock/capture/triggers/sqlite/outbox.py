@@ -33,8 +33,9 @@ class About:
 class SqliteOutbox:
     """Reads and empties it, in the transactions of others."""
 
-    def __init__(self, sql: SqliteOutboxSql) -> None:
-        self._sql = sql
+    def __init__(self, sql: SqliteOutboxSql, bound: int = ROWS) -> None:
+        """bound: how many rows are given out together."""
+        self._sql, self._bound = sql, bound
 
     def about(self, connection: sqlite3.Connection) -> About:
         """SlotLost if it is not there."""
@@ -60,10 +61,10 @@ class SqliteOutbox:
         """The changes behind one seq and up to another, in parts of about BYTES if bounded."""
         query = f"select * from {self._sql.outbox} where seq > ? and seq <= ? and op <> 'm' order by seq"
         found, size, cursor = list[Row](), 0, connection.execute(query, (after, upto))
-        while more := cursor.fetchmany(500):
+        while more := cursor.fetchmany(min(500, self._bound)):
             found += more
             size += sum(len(value) for row in more for value in row if isinstance(value, str | bytes))
-            if bounded and (size > BYTES or len(found) >= ROWS):
+            if bounded and (size > BYTES or len(found) >= self._bound):
                 break
         return found
 
