@@ -76,6 +76,7 @@ def kept(changes: Changes, which: Sequence[bool]) -> Changes:
         after=changes.after.filter(flags),
         transaction=changes.transaction[places],
         index=changes.index[places],
+        unchanged=changes.unchanged if places.any() else None,
     )
 
 
@@ -162,10 +163,9 @@ class Shop:
         """Drops what the server keeps for it."""
 
         def free() -> bool:
-            slots = self.server.execute(
-                "select active from pg_replication_slots where slot_name = %s", self.definition.options["slot"]
-            )
-            return slots in ([], [(False,)])
+            slot = self.definition.options["slot"]
+            active = self.server.execute("select active from pg_replication_slots where slot_name = %s", slot)
+            return active in ([], [(False,)])
 
         assert until(free)
         kind_of("postgres").tear_down(self.definition)

@@ -101,11 +101,10 @@ class Repairs:
 def finished(writer: Writer, storage: Storage, found: Found, resnapshot: bool = False) -> Found:
     """What the journal says once a repair that was begun is finished. NotFollowable if a resnapshot was begun and not finished, as
     topics lack what was missed until it is; resnapshot: it is about to be."""
-    intent = found.unfinished or {}
+    intent, repairs = found.unfinished or {}, Repairs(storage)
     if intent.get("kind") == KIND:
-        repairs = Repairs(storage)
         found = Found(writer.write(repairs.again(intent)))
-        repairs.clear()
+    repairs.clear()
     pending = found.state.resnapshot is not None and not found.state.resnapshot["done"]
     if not resnapshot and (pending or intent.get("kind") == RESNAPSHOT):
         raise NotFollowable(

@@ -27,9 +27,9 @@ from pg_stat_activity where backend_xid is not null and age(backend_xid) >= age(
 
 
 def with_new_slot(definition: CaptureDefinition, patience: float, told: Callable[[str], None]) -> WalPosition:
-    """Drops the slot, if there is one, and makes it anew, with what else the capture needs in the database; the position at which it
-    begins, with the copies of all tables taken for done. Everything that was committed before it is visible when this returns: a
-    snapshot that is taken now and the slot together miss nothing. NotYet if older transactions do not end."""
+    """Drops the slot, if there is one, and makes it anew, with what else the capture needs in the database; the position at which
+    it begins, with the copies of all tables taken for done. Everything that was committed before it is visible when this returns:
+    a snapshot that is taken now and the slot together miss nothing. NotYet if older transactions do not end."""
     system, timeline = _identified(definition)
     with closing(connect(definition.url, f"penstock {slot_of(definition)}", password=definition.secret.read())) as connection:
         _drop(connection, slot_of(definition), patience, told)
@@ -48,9 +48,9 @@ def with_new_slot(definition: CaptureDefinition, patience: float, told: Callable
 
 
 def _identified(definition: CaptureDefinition) -> tuple[str, int]:
-    with closing(connect(definition.url, "penstock", True, definition.secret.read())) as connection:
-        with translated("look which server it is"):
-            ((identifier, timeline, *_),) = connection.execute("IDENTIFY_SYSTEM")
+    connected = closing(connect(definition.url, "penstock", True, definition.secret.read()))
+    with connected as connection, translated("look which server it is"):
+        ((identifier, timeline, *_),) = connection.execute("IDENTIFY_SYSTEM")
     return str(identifier), int(timeline)
 
 
@@ -58,12 +58,12 @@ def _drop(connection: "Connection", name: str, patience: float, told: Callable[[
     deadline = time.monotonic() + patience
     while describe_slot(connection, name):
         try:
-            return drop_slot(connection, name)
+            drop_slot(connection, name)
         except SlotInUse:
             if time.monotonic() > deadline:
                 raise
-        told(f"waiting for the reader of replication slot {name} to end")
-        time.sleep(RETRY)
+            told(f"waiting for the reader of replication slot {name} to end")
+            time.sleep(RETRY)
 
 
 def _wait(connection: "Connection", made: Snapshot, patience: float, told: Callable[[str], None]) -> None:

@@ -49,7 +49,7 @@ class CatchingUp:
 
     def _run(self) -> None:
         of = self.of
-        run = CaptureRun(of.definition, of.log, of.storage, of.engine(), self._told)
+        run = CaptureRun(of.definition, of.log, of.storage, of.engine(), self._told, of.fail)
         run.run(catch_up=True, resnapshot=self.resnapshot)
 
     def _told(self, progress: Progress) -> None:

@@ -8,6 +8,7 @@ from penstock.capture.journal import Found, journal_topic, read_journal
 from penstock.capture.kind import kind_of
 from penstock.capture.port import Engine
 from penstock.capture.registry import Captures
+from penstock.capture.writer import nothing
 from penstock.log.port import Log
 from penstock.storage.port import Storage
 
@@ -20,6 +21,7 @@ class Followed:
     log: Log
     storage: Storage
     engine: Callable[[], Engine]
+    fail: Callable[[str], None] = nothing  # called at the crash points of its writer
 
     @property
     def name(self) -> str:

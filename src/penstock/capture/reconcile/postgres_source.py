@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from penstock.capture.postgres.connecting import Connection
 
 _BITS = 0xFFFFFFFF  # of a transaction's id that the log has
-# Ids come again after some four billion transactions, which write more than this many bytes; no transaction stays invisible so long.
+# Ids come again after some four billion transactions, which write more bytes than this; none stays invisible so long.
 _OLD = 64 << 30
 # The transaction waits while the log is read: nobody should end it for that.
 _PATIENT = """

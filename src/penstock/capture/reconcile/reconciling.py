@@ -116,7 +116,7 @@ def locked_writer(of: Followed) -> Iterator[Writer]:
             )
         definition = of.definition
         envelope = Envelope(of.name, of.engine().connector, "", definition.flat)
-        yield Writer(of.log, definition.names, envelope, definition.partitions)
+        yield Writer(of.log, definition.names, envelope, definition.partitions, of.fail)
 
 
 @contextmanager
