@@ -19,7 +19,7 @@ from penstock.capture.naming import USUAL
 from penstock.capture.port import Table
 from penstock.capture.registry import Captures
 from penstock.capture.runner import runs, taken
-from penstock.cli.cdc.findings import refused
+from penstock.cli.cdc.findings import refused, sql_text
 from penstock.cli.cdc.url import check_url, engine_for
 from penstock.cli.output import safe
 from penstock.core.time import duration
@@ -68,7 +68,7 @@ def add(wishes: Wishes) -> None:
         raise error
     statements = kind.statements(wanted)
     for statement in statements:
-        click.echo(safe(statement))
+        click.echo(sql_text(statement))
     if wishes.dry_run:
         click.echo("nothing was changed: --dry-run", err=True)
         return
@@ -164,7 +164,7 @@ def _take_back(captures: Captures, kind: EngineKind, begun: CaptureDefinition) -
             safe(f"what was made so far could not be removed: {error.what}; penstock cdc remove {begun.name} does it"), err=True
         )
         for statement in left:
-            click.echo(safe(f"    {statement}"), err=True)
+            click.echo(sql_text(statement, "    "), err=True)
         return
     with suppress(NotFound), taken(captures.storage(begun.name), begun.name):
         captures.remove(begun.name)

@@ -21,8 +21,14 @@ def print_findings(findings: Sequence[Finding], output: str | None) -> None:
         print_table(pa.Table.from_pylist(rows, SCHEMA), output)
         return
     for each in findings:
-        for line in [f"{SIGNS[each.level]} {each.what}", *(f"    {mend}" for mend in each.mend)]:
-            click.echo(safe(line))
+        click.echo(safe(f"{SIGNS[each.level]} {each.what}"))
+        for mend in each.mend:
+            click.echo(sql_text(mend, "    "))
+
+
+def sql_text(statement: str, indent: str = "") -> str:
+    """A statement as it is shown, on its own lines."""
+    return "\n".join(f"{indent}{safe(line)}" for line in statement.splitlines())
 
 
 def refused(findings: Sequence[Finding]) -> NotFollowable | None:

@@ -51,7 +51,7 @@ def run_reconcile(name: str, patterns: Sequence[str], repairs: bool, output: str
 
 def run_resnapshot(names: Sequence[str], quiet: bool) -> None:
     """Makes each capture go on from a new place in its source, and says what was written."""
-    for name in names:
+    for name in dict.fromkeys(names):
         of, lines = followed(name, open_log(), Captures()), Lines(quiet)
         try:
             found = resnapshot(of, report=_reporter(lines))
@@ -96,7 +96,8 @@ def _in_words(of: Reconciliation) -> list[str]:
 
 
 def _verdict(found: Reconciliation) -> str:
-    how = f"{found.rows:,} rows of {len(found.tables)} tables compared in {found.seconds:.1f} s, at {found.position}"
+    tables = f"{len(found.tables)} table{'' if len(found.tables) == 1 else 's'}"
+    how = f"{found.rows:,} rows of {tables} compared in {found.seconds:.1f} s, at {found.position}"
     if found.first:
         return f"{'equal' if found.equal else 'NOT EQUAL'} after {found.repaired:,} records were written: {how}"
     return f"equal: {how}" if found.equal else f"NOT EQUAL, {found.differences:,} keys differ: {how}"

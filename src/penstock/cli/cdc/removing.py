@@ -36,26 +36,28 @@ def question(name: str, keep_slot: bool, topics: bool) -> str:
 
 def _database(kind: EngineKind, definition: CaptureDefinition, keep_slot: bool, force: bool) -> Sequence[str]:
     """What became of what is in the database, a line each."""
-    by_hand = [f"    {statement}" for statement in _leftovers(kind, definition)]
+    by_hand = _by_hand(kind, definition)
     if keep_slot:
-        return ["what it has in the database stays, and the database keeps its log for it until somebody executes there:", *by_hand]
+        return ["what it has in the database stays, and may grow there until somebody removes it", *by_hand]
     try:
         return kind.tear_down(definition)
     except (Disconnected, NotFollowable, NotFound) as error:
         if force:
-            return [f"! {error.what}: these are left behind, and grow; execute them there:", *by_hand]
+            return [f"! {error.what}: what it has in the database is left behind, and may grow there", *by_hand]
         raise CaptureError(
             f"capture {definition.name!a} is not removed, as its database cannot be asked to drop what belongs to it",
             error.what,
             *error.detail,
-            "left behind, a slot makes the log of the database grow without end; by hand:",
+            "left behind, it may fill the disk of the database",
             *by_hand,
             hint="try again when it is there; --force forgets the capture all the same",
         ) from error
 
 
-def _leftovers(kind: EngineKind, definition: CaptureDefinition) -> Sequence[str]:
-    return kind.leftovers(definition) if isinstance(kind, Inspecting) else ()
+def _by_hand(kind: EngineKind, definition: CaptureDefinition) -> list[str]:
+    """What removes it without us, where the engine knows."""
+    statements = kind.leftovers(definition) if isinstance(kind, Inspecting) else ()
+    return ["by hand, in the database:", *(f"    {statement}" for statement in statements)] if statements else []
 
 
 def _delete_topics(definition: CaptureDefinition) -> list[str]:
