@@ -75,6 +75,21 @@ def test_after_a_lost_slot_a_new_snapshot_writes_what_differs_and_no_more(shop: 
     assert shop.left() == []
 
 
+def test_after_a_dropped_publication_adding_its_tables_again_makes_it_and_loses_nothing(shop: Shop) -> None:
+    shop.add()
+    shop.catch_up()
+    shop.server.execute(
+        f"drop publication {shop.slot}; delete from {shop.name}.users where id = 5; insert into {shop.name}.users values (1000, 'new')"
+    )
+    stopped = shop.catch_up()
+    assert (stopped.code, f"there is no publication '{shop.slot}'" in stopped.err) == (2, True)
+    assert (shop.status().code, f"there is no publication {shop.slot}" in shop.status().err) == (4, True)
+    again = shop.call("add", shop.name, "--tables", f"{shop.name}.users,{shop.name}.orders")
+    assert (again.code, again.out.startswith(f"create publication {shop.slot} for table ")) == (0, True)
+    assert shop.catch_up().code == 0
+    assert shop.call("reconcile", shop.name).code == 0
+
+
 class Terminal:
     """A command on a terminal of so many columns; what it has shown."""
 
