@@ -1,5 +1,7 @@
 """SQLite followed through an outbox that triggers fill: an engine of the port."""
 
+import sqlite3
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,9 +20,10 @@ from penstock.capture.triggers.sqlite.outbox import ROWS, About, SqliteOutbox, c
 from penstock.capture.triggers.sqlite.outbox_sql import SqliteOutboxSql
 from penstock.capture.triggers.sqlite.position import SqlitePosition
 from penstock.capture.triggers.sqlite.setting_up import Shape, followed, installed, shapes_of
-from penstock.errors import NotFollowable, SlotLost
+from penstock.errors import Disconnected, NotFollowable, SlotLost
 from penstock.storage.port import Storage
 
+REMOVING = 1.0  # seconds between two removals of rows that were written: each keeps all others from writing
 ANEW = "`penstock cdc remove NAME` and `cdc add` read the tables again"
 
 
@@ -39,8 +42,9 @@ class SqliteOutboxEngine:
 
     connector = "sqlite"
 
-    def __init__(self, source: SqliteSource, storage: Storage, bound: int = ROWS) -> None:
+    def __init__(self, source: SqliteSource, storage: Storage, bound: int = ROWS, removing: float = REMOVING) -> None:
         """bound: how many changes a batch has at most."""
+        self._removing = removing
         self._source, self._spool, self._outbox = source, Spool(storage), SqliteOutbox(source.sql, bound)
         self._file: SqliteFile | None = None
         self._pacing = Pacing()
@@ -53,13 +57,12 @@ class SqliteOutboxEngine:
     def start(self, position: Json | None, unfinished: Json | None) -> None:
         self.close()
         file = self._file = SqliteFile(self._source.path, writes=True)
-        self._version = -1
         self._follow_columns(file)
         with file.reading() as connection:
             about = self._outbox.about(connection)
         self._position = _checked(SqlitePosition.of(position), about) if position else SqlitePosition(about.id)
         self._unfinished, self._caught_up = unfinished, False
-        self._removing, self._chunk = self._position.windows > 0, None
+        self._removed, self._removed_at, self._chunk = about.windows, 0.0, None
         self._told: dict[Table, Shape] = {}
         self._pacing.busy()
 
@@ -80,7 +83,7 @@ class SqliteOutboxEngine:
 
     def written(self, position: Json) -> None:
         self._spool.clear()
-        if self._file:
+        if self._file and time.monotonic() - self._removed_at > self._removing:
             self._empty(self._file)
 
     def status(self) -> Status:
@@ -99,37 +102,48 @@ class SqliteOutboxEngine:
         file.check_same()
         if self._position.upto is None and self._chunk:
             return self._copied()
+        found = self._look(file)
+        if found is None:
+            self._follow_columns(file)
+            return None
+        rows, upto = found
+        if rows:
+            return self._batch(rows, upto, self._removed)
+        self._caught_up = True
+        if self._chunk:
+            return self._copied()
         self._empty(file)
-        self._follow_columns(file)
+        return None
+
+    def _look(self, file: SqliteFile) -> tuple[list[Row], int] | None:
+        """What has come, up to which seq, and the next chunk of a copy, all of one moment; None if tables were changed."""
         position = self._position
         with file.reading() as connection:
+            if _version(connection) != self._version:
+                return None
             upto = position.upto if position.upto is not None else self._outbox.end(connection)
             if position.upto is None and self._copies.todo(position, self._current):
                 self._chunk = self._copies.read(connection, position, self._current)
-            rows = self._outbox.rows(connection, position.seq, upto) if upto > position.seq else []
-        if rows:
-            return self._batch(rows, upto)
-        self._caught_up = True
-        return self._copied() if self._chunk else None
+            return self._outbox.rows(connection, position.seq, upto) if upto > position.seq else [], upto
 
-    def _batch(self, rows: Sequence[Row], upto: int) -> port.Batch:
-        """Rows that follow upon the position, of a look that ends at a seq."""
+    def _batch(self, rows: Sequence[Row], upto: int, removed: int) -> port.Batch:
+        """Rows that follow upon the position, of a look that ends at a seq. removed: how many looks the outbox has not any more."""
         before, last = self._position, seq_of(rows[-1])
         begins, ends = before.upto is None, last >= upto
         begun = before.seq if begins else before.begun
-        number, time = before.transactions + begins, max(before.time, times_of(rows))
+        number, when = before.transactions + begins, max(before.time, times_of(rows))
         if ends:
             self._position = replace(before, windows=before.windows + 1, seq=upto, upto=None, begun=0)
-            self._removing = self._caught_up = True
+            self._caught_up = True
         else:
             self._position = replace(before, seq=last, upto=upto, begun=begun)
-        self._position = replace(self._position, transactions=number, time=time)
+        self._position = replace(self._position, transactions=number, time=when, removed=removed)
         transactions = Transactions(
             pa.array([f"{begun + 1}-{upto}"], pa.utf8()),
-            *(np.array([-1]), np.array([number]), np.array([time])),
+            *(np.array([-1]), np.array([number]), np.array([when])),
             *(np.array([begins]), np.array([ends])),
         )
-        intent = {"kind": "rows", "after": before.seq, "last": last, "upto": upto}
+        intent = {"kind": "rows", "after": before.seq, "last": last, "upto": upto, "removed": removed}
         changes = changes_of(rows, self._shapes)
         return port.Batch(intent, self._position.json(), transactions, changes, tables=self._facts(changes))
 
@@ -156,21 +170,25 @@ class SqliteOutboxEngine:
             return batch
         with file.reading() as connection:
             rows = self._outbox.rows(connection, intent["after"], intent["last"], bounded=False)
-        return self._batch(rows, intent["upto"])
+        return self._batch(rows, intent["upto"], intent["removed"])
 
     def _empty(self, file: SqliteFile) -> None:
-        """Removes what was written, in transactions of a few rows, so that nobody waits long."""
-        while self._removing and self._position.upto is None:
-            with file.writing() as connection:
-                self._removing = self._outbox.remove(connection, self._position.seq, self._position.windows)
+        """Removes what was written, in transactions of a few rows, so that nobody waits long. Where others have no end of writing,
+        it is done later."""
+        more = self._position.upto is None and self._removed < self._position.windows
+        while more:
+            try:
+                with file.writing() as connection:
+                    more = self._outbox.remove(connection, self._position.seq, self._position.windows)
+            except Disconnected:
+                return
+            self._removed, self._removed_at = self._position.windows, time.monotonic()
 
     def _follow_columns(self, file: SqliteFile) -> None:
         """Makes triggers anew for tables whose columns have changed; SlotLost if there are none. The table is copied again then, as
         the old triggers did not know the new columns."""
         with file.reading() as connection:
-            ((version,),) = connection.execute("pragma schema_version").fetchall()
-            if version == self._version:
-                return
+            version = _version(connection)
             self._outbox.about(connection)
             self._current, self._shapes = installed(connection, self._source.sql), shapes_of(connection, self._source.sql)
             self._check_triggers()
@@ -211,6 +229,12 @@ def _checked(at: SqlitePosition, about: About) -> SqlitePosition:
             f"{about.windows} times it was, and the log knows of {at.windows}: it was restored from an older copy",
             hint=ANEW,
         )
-    if about.windows < at.windows - 1 or about.seq < max(at.seq, at.upto or 0):
+    if about.windows < at.removed or about.seq < max(at.seq, at.upto or 0):
         raise NotFollowable("the file is not as far as what was read from it", "it was replaced by an older copy", hint=ANEW)
     return at
+
+
+def _version(connection: sqlite3.Connection) -> int:
+    """Grows with each change of a table, an index or a trigger."""
+    ((version,),) = connection.execute("pragma schema_version").fetchall()
+    return int(version)

@@ -14,6 +14,7 @@ class SqlitePosition:
 
     outbox: str  # which one
     windows: int = 0  # how many looks have been written whole
+    removed: int = 0  # how many of them were removed from the outbox since, at least
     seq: int = 0
     upto: int | None = None  # where the look ends that is being written; None: there is none
     begun: int = 0  # where that one began
