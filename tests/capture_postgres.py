@@ -1,8 +1,9 @@
 """PostgreSQL followed into a log in memory: tables that a test makes, their topics, and starts one behind the other."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from itertools import count
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 import orjson
 
@@ -52,6 +53,10 @@ class Followed:
     def sql(self, statements: str) -> list[tuple[Any, ...]]:
         """Executes them, each a transaction of its own unless it says otherwise."""
         return self.server.execute(f"set search_path to {self.schema}, public; {statements}")
+
+    def chunks_of(self, rows: int) -> None:
+        """Tables are copied in chunks of so many rows."""
+        self.settings = replace(self.settings, chunk_rows=rows)
 
     def start(self, url: str | None = None) -> Self:
         """A new start, as after a kill: nothing but the log and the storage is left of the one before."""
@@ -137,3 +142,9 @@ class Followed:
             assert until(dropped, PATIENCE)
             connection.execute(f"drop publication if exists {self.schema}".encode())
             connection.execute(f"drop schema {self.schema} cascade".encode())
+
+
+class Follow(Protocol):
+    """Makes tables and follows them."""
+
+    def __call__(self, ddl: str, *tables: str, flat: bool = False, partitions: int = 1) -> Followed: ...

@@ -1,8 +1,13 @@
-"""Tests that wait by the clock of a real broker."""
+"""Tests that wait by the clock of a real broker; and databases that are followed."""
+
+from collections.abc import Iterator
 
 import pytest
 from _pytest.runner import runtestprotocol
 from tests.contract.rabbitmq_suite import passes_time
+
+from capture_postgres import Follow, Followed
+from penstock.testing.servers.postgres import PostgresServer
 
 SLOWER = (1, 4, 16)
 
@@ -22,3 +27,17 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
         item.ihook.pytest_runtest_logreport(report=report)
     item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
     return True
+
+
+@pytest.fixture
+def follow(postgres: PostgresServer) -> Iterator[Follow]:
+    """Tables that are made, published and followed; their slots are dropped in the end."""
+    made: list[Followed] = []
+
+    def followed(ddl: str, *tables: str, flat: bool = False, partitions: int = 1) -> Followed:
+        made.append(Followed(postgres, ddl, tables or ("t",), flat, partitions))
+        return made[-1]
+
+    yield followed
+    for each in made:
+        each.close()

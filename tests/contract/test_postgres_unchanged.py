@@ -1,35 +1,17 @@
 """Large values that an update did not change and that PostgreSQL does not send: every record has them nevertheless."""
 
-from collections.abc import Callable, Iterator
-
 import pytest
 
-from capture_postgres import Followed
-from penstock.testing.servers.postgres import PostgresServer
+from capture_postgres import Follow
 
 # `external` keeps large values out of the row and uncompressed, so that they are not sent where they stay.
 TABLE = "create table t (id int primary key, big text, n int, more text); alter table t alter big set storage external;"
 BIG = "repeat('0123456789', 500)"
 VALUE = "0123456789" * 500
 
-Follow = Callable[..., Followed]
-
-
-@pytest.fixture
-def follow(postgres: PostgresServer) -> Iterator[Follow]:
-    made: list[Followed] = []
-
-    def made_of(ddl: str = TABLE, tables: tuple[str, ...] = ("t",), **options: bool | int) -> Followed:
-        made.append(Followed(postgres, ddl, tables, **options))  # type: ignore[arg-type]
-        return made[-1]
-
-    yield made_of
-    for each in made:
-        each.close()
-
 
 def test_a_value_that_stayed_comes_from_an_earlier_change_of_the_same_batch(follow: Follow) -> None:
-    of = follow()
+    of = follow(TABLE)
     of.catch_up()
     of.sql(f"begin; insert into t values (1, {BIG}, 0); update t set n = 1; update t set n = 2; commit")
     of.catch_up()
@@ -39,7 +21,7 @@ def test_a_value_that_stayed_comes_from_an_earlier_change_of_the_same_batch(foll
 @pytest.mark.parametrize("partitions", [1, 3])
 @pytest.mark.parametrize("flat", [False, True])
 def test_a_value_that_stayed_comes_from_our_own_log(follow: Follow, flat: bool, partitions: int) -> None:
-    of = follow(flat=flat, partitions=partitions)
+    of = follow(TABLE, flat=flat, partitions=partitions)
     of.sql(f"insert into t select i, {BIG} || i, 0 from generate_series(1, 50) i")
     of.catch_up()
     of.sql("update t set n = id where id % 2 = 0")

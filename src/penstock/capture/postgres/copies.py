@@ -35,8 +35,10 @@ GONE = "gone"  # the identity of a table that was published once
 class Copies:
     """What is still to be copied, and the chunk that waits until the stream has passed it."""
 
-    def __init__(self, connection: "Connection", publication: str, types: Types, keys: Keys, at: WalPosition) -> None:
-        self._connection, self._publication, self._types, self._keys = connection, publication, types, keys
+    def __init__(
+        self, connection: "Connection", publication: str, types: Types, keys: Keys, at: WalPosition, most: int = CHUNK
+    ) -> None:
+        self._connection, self._publication, self._types, self._keys, self._most = connection, publication, types, keys, most
         self._copied = dict(at.copied)
         self._recent: set[int] | None = set() if not at.lsn and not at.copied else None
         self._recent = set(at.recent) if at.recent is not None else self._recent
@@ -45,7 +47,7 @@ class Copies:
         self._merge: ChunkMerge | None = None
         self._piece: Piece | None = None
         self._of: CopiedTable | None = None
-        self._limit, self._tried = FIRST, 0.0
+        self._limit, self._tried = min(FIRST, most), 0.0
 
     @property
     def waiting(self) -> bool:
@@ -176,7 +178,7 @@ class Copies:
         """The table that is copied now is done with."""
         self._todo.pop(0)
         self._merge = self._of = self._piece = None
-        self._limit = FIRST
+        self._limit = min(FIRST, self._most)
 
     def _batch(self, of: CopiedTable, settled: Settled, id: str, at: WalPosition) -> port.Batch:
         shape = self._shape(of)
@@ -188,7 +190,7 @@ class Copies:
     def _adapt(self, piece: Piece) -> None:
         """Chunks as large as they should be, by the rows of the last one."""
         size, count = max(1, piece.chunk.rows.nbytes), max(1, piece.chunk.rows.num_rows)
-        self._limit = max(1, min(CHUNK, 4 * count, count * BYTES // size))
+        self._limit = max(1, min(self._most, 4 * count, count * BYTES // size))
 
     def _hidden(self) -> list[int]:
         """Transactions that were streamed and may not be visible yet, although they were told to no merge."""

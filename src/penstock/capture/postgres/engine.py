@@ -32,7 +32,7 @@ from penstock.storage.port import Storage
 if TYPE_CHECKING:
     from penstock.capture.postgres.connecting import Connection
 
-RETRY = 0.25  # seconds between two looks at a slot that is still in use
+RETRY = 0.1  # seconds between two looks at a slot that is still in use
 ASKING = 0.02  # seconds between two questions how far the server has come, while something waits for that
 
 
