@@ -11,11 +11,12 @@ import pyarrow.compute as pc
 
 from penstock.core.arrow import array_of, one_array
 from penstock.core.change import Op
-from penstock.core.columns import KEY, VALUE
+from penstock.core.columns import BAD, KEY, VALUE
 from penstock.core.schema import Schema
 from penstock.core.time import NEVER
 from penstock.engine.source import debezium
 from penstock.engine.source.debezium import Change, Envelopes, Unfit
+from penstock.engine.source.parsed_changes import parsed
 from penstock.engine.source.spec import SourceSpec
 from penstock.log.intake.codec import decode_rows, make_decimals_exact, parse_objects
 from penstock.log.intake.columns import Reasons
@@ -39,7 +40,7 @@ class DecodedChanges:
 def decode_changes(spec: SourceSpec, table: pa.Table, before: pa.Table | None) -> DecodedChanges:
     """What stored records say; before: the record that stands before them, if there is one."""
     if spec.raw:
-        return _raw(spec, table, before)
+        return _captured(spec, table) or _raw(spec, table, before)
     return _envelopes(spec, table) if spec.envelope else _rows(spec, table)
 
 
@@ -47,6 +48,17 @@ def _rows(spec: SourceSpec, table: pa.Table) -> DecodedChanges:
     gone = deletes_of(table, raw=False)
     ops = np.full(table.num_rows, Op.INSERT, np.int8)
     return DecodedChanges(table, ops if gone is None else np.where(gone, np.int8(Op.DELETE), ops), {})
+
+
+def _captured(spec: SourceSpec, table: pa.Table) -> DecodedChanges | None:
+    """What a capture has written, all at once; None where that cannot be done, or somebody else may have written it."""
+    assert spec.versions
+    if not spec.capture or spec.versions.form == "detect" or spec.versions.op or BAD in table.column_names:
+        return None
+    if not table.num_rows or KEY not in table.column_names:
+        return None
+    found = parsed(table.column(VALUE), table.column(KEY), spec.schema, spec.versions.form == "rows")
+    return found and DecodedChanges(pa.table(found.columns), found.ops, {}, found.times)
 
 
 def relaxed(schema: Schema) -> Schema:

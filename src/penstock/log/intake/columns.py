@@ -78,9 +78,11 @@ def _beyond_arrow(values: list[Any]) -> bool:
 def _times(values: list[Any], kinds: set[type]) -> pa.Array | None:
     if kinds <= {dt.datetime, _NONE}:
         return pa.array(values, TIMESTAMP)
-    if not kinds <= _STRINGS:
-        return None
-    texts = pa.array(values, pa.string())
+    return times_in(pa.array(values, pa.string())) if kinds <= _STRINGS else None
+
+
+def times_in(texts: pa.Array) -> pa.Array | None:
+    """Texts as times; None where one of them needs a closer look."""
     if not _all_match(texts, _PLAIN_TIME):
         return None
     array = pc.utf8_rtrim(texts, "Z").cast(pa.timestamp("us")).cast(TIMESTAMP)
@@ -89,9 +91,11 @@ def _times(values: list[Any], kinds: set[type]) -> pa.Array | None:
 
 
 def _days(values: list[Any], kinds: set[type]) -> pa.Array | None:
-    if not kinds <= _STRINGS:
-        return None
-    texts = pa.array(values, pa.string())
+    return days_in(pa.array(values, pa.string())) if kinds <= _STRINGS else None
+
+
+def days_in(texts: pa.Array) -> pa.Array | None:
+    """Texts as days; None where one of them needs a closer look."""
     if not _all_match(texts, _PLAIN_DAY) or pc.any(pc.starts_with(texts, "0000")).as_py():
         return None
     return texts.cast(pa.date32())
