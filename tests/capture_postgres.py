@@ -13,6 +13,7 @@ from penstock.capture.port import Batch, Status, Table
 from penstock.capture.postgres.connecting import connect
 from penstock.capture.postgres.engine import PostgresEngine, Settings, Source
 from penstock.capture.postgres.lsn import lsn_of
+from penstock.capture.postgres.position import WalPosition
 from penstock.capture.postgres.slots import create_publication, create_slot, describe_slot
 from penstock.capture.writer import Writer, nothing
 from penstock.log.memory import MemoryLog
@@ -97,6 +98,11 @@ class Followed:
             "select confirmed_flush_lsn::text from pg_replication_slots where slot_name = %s", self.schema
         )
         return lsn_of(lsn)
+
+    @property
+    def position(self) -> WalPosition:
+        """What was written."""
+        return WalPosition.of(self.writer.state.position or {})
 
     @property
     def status(self) -> Status:
