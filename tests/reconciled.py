@@ -2,10 +2,12 @@
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import orjson
@@ -17,7 +19,7 @@ from penstock.capture.journal import CaptureState
 from penstock.capture.kind import kind_of
 from penstock.capture.port import Batch, Changes, Engine, Json, Status
 from penstock.capture.reconcile import Followed, followed
-from penstock.capture.registry import Captures
+from penstock.capture.registry import LOCK, Captures
 from penstock.capture.runner import CaptureRun
 from penstock.core.arrow import values_in
 from penstock.log.open import open_log
@@ -131,11 +133,16 @@ class Shop:
         thread = threading.Thread(target=work)
         thread.start()
         try:
+            assert until(lambda: self._held() or not thread.is_alive())
             yield run
         finally:
             run.stop()
             thread.join()
             assert not failed, failed
+
+    def _held(self) -> bool:
+        with self.of.storage.lock(LOCK, wait=False) as mine:
+            return not mine
 
     def topic(self, table: str) -> str:
         return self.definition.names.topic((self.schema, table))
@@ -169,3 +176,35 @@ class Shop:
 
         assert until(free)
         kind_of("postgres").tear_down(self.definition)
+
+
+@contextmanager
+def writing(shop: Shop, sessions: int) -> Iterator[Callable[[], int]]:
+    """Sessions that change the table at random; how many statements they have executed."""
+    counts, stopping = [0] * sessions, threading.Event()
+
+    def work(session: int) -> None:
+        random = Random(session)
+        with psycopg.connect(shop.server.url, autocommit=True) as connection:
+            while not stopping.is_set():
+                key = random.randrange(1, 1200)
+                with connection.transaction():
+                    for _ in range(random.randrange(1, 4)):
+                        connection.execute(statement(random, key))  # type: ignore[call-overload]
+                        key += 1  # all sessions lock in the same order
+                counts[session] += 1
+
+    def statement(random: Random, key: int) -> str:
+        table, name = f"{shop.schema}.users", f"'{random.random()}'"
+        upsert = f"insert into {table} values ({key}, {name}, 'n') on conflict (id) do update set name = {name}"
+        update = f"update {table} set name = {name} where id = {key}"
+        return random.choice([upsert, update, f"delete from {table} where id = {key}"])
+
+    with ThreadPoolExecutor(sessions) as pool:
+        done = [pool.submit(work, session) for session in range(sessions)]
+        try:
+            yield lambda: sum(counts)
+        finally:
+            stopping.set()
+        for each in done:
+            each.result()

@@ -1,16 +1,11 @@
 """Reconcile and repair of captures against a real PostgreSQL."""
 
-import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from random import Random
 from typing import Any
 
 import numpy as np
-import psycopg
 import pytest
 
 from penstock.capture.reconcile import ReconcileProgress, ReconcileReport, comparing, reconcile, reconciling, repair
@@ -19,7 +14,7 @@ from penstock.capture.reconcile.postgres_source import PostgresSnapshot
 from penstock.capture.registry import LOCK
 from penstock.errors import InUse, NotFound, NotYet
 from penstock.testing.servers.postgres import PostgresServer
-from reconciled import Shop, kept, replacing, without
+from reconciled import Shop, kept, replacing, without, writing
 from waiting import until
 
 USERS = "create table users (id int primary key, name text, bio text)"
@@ -138,8 +133,8 @@ select 'k' || chr(9) || '"' || i, date '2000-01-01' + i, i, -i, 1::bigint << 40,
     timestamptz '2020-02-29 12:00:00.123456+02' + i * interval '1 h',
     '23:59:59.5', '10:00+05:30', i * interval '1 day 2 seconds', gen_random_uuid(), '{"a": [1, "x", null]}', '{"b": {"c": 1e2}}',
     array['a"b', null, 'c,d'], array[[1, 2], [3, i]], 'ok', array['sad', 'ok']::{schema}.mood[], int4range(1, i + 1),
-    int4multirange(int4range(1, 3), int4range(5, 7)), '10.0.0.1/24', row(i, 'q"')::{schema}.pair, ',"source":{', '},"after":', '},"op":"d"',
-    7, b'101', repeat(md5(i::text), 300)
+    int4multirange(int4range(1, 3), int4range(5, 7)), '10.0.0.1/24', row(i, 'q"')::{schema}.pair, ',"source":{', '},"after":',
+    '},"op":"d"', 7, b'101', repeat(md5(i::text), 300)
 from generate_series(1, {count}) i"""
 
 
@@ -287,38 +282,6 @@ def test_a_repair_beside_four_writers_ends_equal(shop: Made) -> None:
     made.catch_up()
     assert made.folded("users") == made.rows("users")
     assert reconcile(made.of).equal
-
-
-@contextmanager
-def writing(shop: Shop, sessions: int) -> Iterator[Callable[[], int]]:
-    """Sessions that change the table at random; how many statements they have executed."""
-    counts, stopping = [0] * sessions, threading.Event()
-
-    def work(session: int) -> None:
-        random = Random(session)
-        with psycopg.connect(shop.server.url, autocommit=True) as connection:
-            while not stopping.is_set():
-                key = random.randrange(1, 1200)
-                with connection.transaction():
-                    for _ in range(random.randrange(1, 4)):
-                        connection.execute(statement(random, key))  # type: ignore[call-overload]
-                        key += 1  # all sessions lock in the same order
-                counts[session] += 1
-
-    def statement(random: Random, key: int) -> str:
-        table, name = f"{shop.schema}.users", f"'{random.random()}'"
-        upsert = f"insert into {table} values ({key}, {name}, 'n') on conflict (id) do update set name = {name}"
-        update = f"update {table} set name = {name} where id = {key}"
-        return random.choice([upsert, update, f"delete from {table} where id = {key}"])
-
-    with ThreadPoolExecutor(sessions) as pool:
-        done = [pool.submit(work, session) for session in range(sessions)]
-        try:
-            yield lambda: sum(counts)
-        finally:
-            stopping.set()
-        for each in done:
-            each.result()
 
 
 def test_a_capture_that_runs_elsewhere_is_waited_for_and_not_repaired(shop: Made) -> None:

@@ -102,7 +102,7 @@ class CaptureRun:
             batch = self._engine.next(WAIT)
             if batch is not None:
                 self._write(batch)
-            elif catch_up and self._engine.status().caught_up:
+            if catch_up and self._engine.status().caught_up:
                 break
             self._told(self.progress)
         self._told(self.progress, now=True)

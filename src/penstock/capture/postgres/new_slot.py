@@ -33,6 +33,7 @@ def with_new_slot(definition: CaptureDefinition, patience: float, told: Callable
     system, timeline = _identified(definition)
     with closing(connect(definition.url, f"penstock {slot_of(definition)}", password=definition.secret.read())) as connection:
         _drop(connection, slot_of(definition), patience, told)
+        told("making a new replication slot; the server waits for transactions that run now")
         kind_of(definition.engine).set_up(definition)
         slot = describe_slot(connection, slot_of(definition))
         if slot is None or slot.confirmed_lsn is None:

@@ -48,9 +48,11 @@ class CatchingUp:
         return False
 
     def _run(self) -> None:
-        of = self.of
-        run = CaptureRun(of.definition, of.log, of.storage, of.engine(), self._told, of.fail)
-        run.run(catch_up=True, resnapshot=self.resnapshot)
+        """Until it has caught up, and no transaction is written in part."""
+        of, going_on = self.of, True
+        while going_on:
+            run = CaptureRun(of.definition, of.log, of.storage, of.engine(), self._told, of.fail)
+            going_on = run.run(catch_up=True, resnapshot=self.resnapshot).open is not None
 
     def _told(self, progress: Progress) -> None:
         copies = sum(each.rows for each in progress.status.snapshots), sum(each.estimate for each in progress.status.snapshots)
