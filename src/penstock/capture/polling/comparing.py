@@ -44,6 +44,7 @@ class Comparison:
         if writer and table:
             yield from self._end(table, writer)
         self._parts.put_away()
+        self._tell_tables()
 
     @property
     def poll(self) -> Poll:
@@ -56,6 +57,14 @@ class Comparison:
         places = np.flatnonzero(new | changed)
         if len(places):
             self._parts.add(piece.table, ops[places], piece.keys.take(places), piece.rows.take(places))
+
+    def _tell_tables(self) -> None:
+        """A table that is new, or has other columns, is told also where no row of it is."""
+        told, known = {part.table for part in self._parts.parts}, self._last.facts if self._last else {}
+        for table, facts in self._facts.items():
+            if table not in told and known.get(table) != facts:
+                self._parts.add(table, np.zeros(0, np.uint8), pa.array([], pa.utf8()), pa.array([], pa.utf8()))
+        self._parts.put_away()
 
     def _end(self, table: Table, writer: CopyWriter) -> Iterator[None]:
         """Writes the copy; the rows of the last one that it does not have were deleted."""

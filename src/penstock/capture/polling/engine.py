@@ -80,6 +80,7 @@ class PollEngine:
             )
         if last and self._at.poll < last.number:
             self._at = PollPosition(last.number, 0, self._at.time)
+        self._polls.written(self._at.poll, self._at.part)
 
     def next(self, wait: float) -> port.Batch | None:
         if self._unfinished:
