@@ -73,6 +73,7 @@ class Truncate:
     table: Table
     transaction: int
     index: int
+    source: str | None = None  # as in Changes
 
 
 @dataclass(frozen=True)

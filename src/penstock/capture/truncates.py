@@ -69,4 +69,5 @@ def _deletes(truncate: Truncate, keys: Iterable[str]) -> Changes:
     texts = pa.array(keys, pa.utf8())
     count = len(texts)
     where = np.full(count, truncate.transaction, np.int64), np.full(count, truncate.index, np.int64)
-    return Changes(truncate.table, np.full(count, DELETE, np.uint8), texts, texts, pa.nulls(count, pa.utf8()), *where)
+    source = None if truncate.source is None else pa.array([truncate.source] * count, pa.utf8())
+    return Changes(truncate.table, np.full(count, DELETE, np.uint8), texts, texts, pa.nulls(count, pa.utf8()), *where, source)

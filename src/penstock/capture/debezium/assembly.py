@@ -94,6 +94,8 @@ class Assembly:
                 self._boundary(value)
             elif topic not in self._beside and value is not None:
                 self._change(schema, key, value)
+        if said["quiet"]:
+            self._close()
         self._held += said["bytes"]
         if said["offset"] is not None:
             self._offset, self._latest = outside(said["offset"]), said["number"]
@@ -183,7 +185,7 @@ class Assembly:
         for number, transaction in enumerate(transactions):
             for row in transaction.rows:
                 if row.op == "t":
-                    truncates.append(Truncate(row.table, number, row.index))
+                    truncates.append(Truncate(row.table, number, row.index, orjson.dumps(row.value["source"]).decode()))
                 else:
                     _gather(gathered.setdefault((row.table, row.shape.facts), Gathered()), row, number)
                     if self._told.get(row.table) != row.shape.facts:

@@ -52,9 +52,11 @@ class Told:
     def __init__(self, jvm: Any, prefix: str, fresh: bool) -> None:
         self._identity = jvm.JClass("java.lang.System").identityHashCode
         self._mapper = jvm.JClass("com.fasterxml.jackson.databind.ObjectMapper")()
-        self._journal, self._beside = f"{prefix}.transaction", {f"__debezium-heartbeat.{prefix}", f"{prefix}.message"}
+        self._journal, self._heartbeat = f"{prefix}.transaction", f"__debezium-heartbeat.{prefix}"
+        self._beside = {self._heartbeat, f"{prefix}.message"}
+        self._beat: tuple[str, int] | None = None
         self._schemas: dict[int, Any] = {}  # held, so that no other one is taken for it
-        self._open = self._safe = False
+        self._open = self._safe = self._quiet = False
         self._fresh = fresh
 
     def frames(self, records: Any) -> Iterator[tuple[str, Any]]:
@@ -77,7 +79,8 @@ class Told:
                 if self._fresh:
                     self._fresh = False
                     break
-        head = f'"kind":"batch","offset":{self._place(last)},"schemas":{json.dumps(schemas)}'
+        quiet, self._quiet = json.dumps(self._quiet), False
+        head = f'"kind":"batch","quiet":{quiet},"offset":{self._place(last)},"schemas":{json.dumps(schemas)}'
         return f'{head},"rows":[{",".join(rows)}]', last, len(rows)
 
     def _row(self, record: Any, schemas: dict[int, Any]) -> str:
@@ -85,6 +88,9 @@ class Told:
         topic, value, key = str(record.destination()), record.value(), record.key()
         text, schema = "null" if value is None else str(value), 0
         truncates = False
+        beat, self._beat = self._beat, self._beaten(record) if topic == self._heartbeat else None
+        if beat and self._beat and self._beat == (beat[0], beat[1] + 1):
+            self._open, self._quiet = False, True
         if topic == self._journal:
             self._open = _OPEN in text
         elif topic not in self._beside:
@@ -93,6 +99,12 @@ class Told:
             self._open = self._open and not truncates  # the binlog has no end of its transaction
         self._safe = not self._open and (topic == self._journal or topic in self._beside or truncates)
         return f'["{topic}",{schema},{"null" if key is None else key},{text}]'
+
+    def _beaten(self, record: Any) -> tuple[str, int] | None:
+        """Where in a binlog a heartbeat was. Where two stand side by side the server had nothing else to send: a transaction
+        of DDL, which has no end of its own, is over."""
+        at = json.loads(str(self._mapper.writeValueAsString(record.sourceRecord().sourceOffset())))
+        return (str(at["transaction_id"]), int(at["event"])) if "transaction_id" in at and "event" in at else None
 
     def _place(self, record: Any) -> str:
         """Where Debezium goes on behind a record."""

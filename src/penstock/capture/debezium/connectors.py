@@ -107,11 +107,11 @@ def first_frame(definition: CaptureDefinition) -> dict[str, Any]:
 
 
 def properties(definition: CaptureDefinition, place: Path) -> dict[str, str]:
-    """What the engine is told. place: a directory in which it may keep files. What a user gives in the option `properties` stands
-    first, so that it cannot change what the guarantees need."""
+    """What the engine is told. place: a directory in which it may keep files. What a user gives in the option `properties`
+    cannot change what the guarantees need."""
     connector, address = connector_of(definition), Address.of(definition)
     given = {str(name): str(value) for name, value in dict(definition.options.get("properties", {})).items()}
-    found = {**given, **_OURS, **_values(), "name": definition.name, "topic.prefix": definition.name}
+    found = {**_USUAL, **given, **_OURS, **_values(), "name": definition.name, "topic.prefix": definition.name}
     found |= {"connector.class": connector.java_class, "database.hostname": address.host}
     found |= {"heartbeat.interval.ms": str(_heartbeat(definition)), "offset.storage.file.filename": str(place / "offsets")}
     password = definition.secret.read()
@@ -137,13 +137,17 @@ _OURS = {
     "include.schema.changes": "false",
     "snapshot.mode": "initial",
     "errors.max.retries": "0",
+    **{
+        f"{which}converter.{setting}": "false"
+        for which in ("", "key.", "value.")
+        for setting in ("schemas.enable", "replace.null.with.default")  # a null is a null, whatever the column's default
+    },
+}
+_USUAL = {
     "poll.interval.ms": "10",
     "max.batch.size": "8192",
     "max.queue.size": "16384",
     "max.queue.size.in.bytes": str(64 << 20),
-    "key.converter.schemas.enable": "false",
-    "value.converter.schemas.enable": "false",
-    "converter.schemas.enable": "false",
 }
 
 

@@ -153,7 +153,7 @@ class DebeziumEngine:
         assembly.add(said)
         if assembly.position.offset is None and not self._parts:
             self._copy(said["offset"] is not None)
-        if assembly.offset and self._target and reached(assembly.offset, self._target):
+        if said["quiet"] or (assembly.offset and self._target and reached(assembly.offset, self._target)):
             self._caught_up = True
 
     def _copy(self, complete: bool) -> None:

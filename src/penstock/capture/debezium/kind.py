@@ -16,6 +16,7 @@ from penstock.storage.local import LocalStorage
 from penstock.storage.port import Storage
 
 if TYPE_CHECKING:
+    from penstock.capture.debezium.source import PostgresSource
     from penstock.capture.postgres.kind import PostgresKind
 
 FILES = "debezium"
@@ -60,12 +61,10 @@ class DebeziumKind:
         if connector_of(definition).name != "postgresql" or "slot" in definition.options:
             return definition
         found = _named(definition)
-        slot = str(found.options["slot"])
-        if _postgres().look(found).trouble is None:
-            raise AlreadyThere(
-                f"there is a replication slot {slot!a} already, and it is not this capture's",
-                hint=f"choose another name; or, if nobody needs it: select pg_drop_replication_slot('{slot}');",
-            )
+        taken = _source(found).taken()
+        if taken:
+            hint = f"choose another name; or, if nobody needs it: {' '.join(self.leftovers(found))}"
+            raise AlreadyThere(f"there is a {taken} already, and it is not this capture's", hint=hint)
         return found
 
     def open(self, definition: CaptureDefinition, storage: Storage) -> Engine:
@@ -76,9 +75,7 @@ class DebeziumKind:
     def tear_down(self, definition: CaptureDefinition) -> Sequence[str]:
         if connector_of(definition).name != "postgresql" or "slot" not in definition.options:
             return []
-        from penstock.capture.debezium.source import PostgresSource
-
-        return PostgresSource(definition).tear_down()
+        return _source(definition).tear_down()
 
     def look(self, definition: CaptureDefinition) -> Kept:
         return _postgres().look(_named(definition)) if connector_of(definition).name == "postgresql" else Kept()
@@ -91,6 +88,12 @@ def _postgres() -> "PostgresKind":
     from penstock.capture.postgres.kind import PostgresKind
 
     return PostgresKind()
+
+
+def _source(definition: CaptureDefinition) -> "PostgresSource":
+    from penstock.capture.debezium.source import PostgresSource
+
+    return PostgresSource(definition)
 
 
 def _named(definition: CaptureDefinition) -> CaptureDefinition:

@@ -39,6 +39,14 @@ class PostgresSource:
             )
         return target, now
 
+    def taken(self) -> str | None:
+        """What there is already under the names that Debezium will use."""
+        with connect(self._definition.url, f"penstock {self._slot}", password=self._definition.secret.read()) as connection:
+            if describe_slot(connection, self._slot):
+                return f"replication slot {self._slot!a}"
+            name = str(self._definition.options["publication"])
+            return f"publication {name!a}" if describe_publication(connection, name) is not None else None
+
     def tear_down(self) -> list[str]:
         """Drops the slot and the publication that Debezium has made; says what was dropped."""
         name, removed = str(self._definition.options["publication"]), list[str]()

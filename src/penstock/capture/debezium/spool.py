@@ -111,7 +111,7 @@ def encoded(batch: Batch) -> bytes:
         "position": batch.position,
         "tables": tables,
         "facts": [[*table, of.schema, of.key] for table, of in batch.tables.items()],
-        "truncates": [[*each.table, each.transaction, each.index] for each in batch.truncates],
+        "truncates": [[*each.table, each.transaction, each.index, each.source] for each in batch.truncates],
         "unchanged": [_places(each.unchanged) for each in batch.changes],
         "ids": values_in(transactions.id, str),
         **{name: getattr(transactions, name).tolist() for name in ("xid", "lsn", "time", "begins", "ends")},
@@ -135,7 +135,7 @@ def decoded(data: pa.Buffer, intent: Json) -> Batch:
         about["position"],
         Transactions(pa.array(about["ids"], pa.utf8()), xid, lsn, time, begins, ends),
         [_changes(rows, number, table, about["unchanged"][number]) for number, table in enumerate(tables)],
-        [Truncate((schema, table), transaction, index) for schema, table, transaction, index in about["truncates"]],
+        [Truncate((schema, table), *more) for schema, table, *more in about["truncates"]],
         {(schema, table): TableFacts(ddl, tuple(key)) for schema, table, ddl, key in about["facts"]},
     )
 

@@ -37,6 +37,8 @@ _LONGEST_DECIMAL = 38
 _COLUMN = "__debezium.source.column."
 _EXACT = Context(prec=1000)
 _FRACTION = re.compile(r"\.(\d*?)0*(Z?)$")
+_INFINITY = "-5877611-06-21Z"
+_SPECIAL = {"NAN": "NaN", "POSITIVE_INFINITY": "Infinity", "NEGATIVE_INFINITY": "-Infinity"}  # numbers, as Debezium calls them
 _FIRST_DAY, _LAST_DAY = "0001-01-01", "9999-12-31"
 _FIRST_TIME, _LAST_TIME = f"{_FIRST_DAY}T00:00:00", f"{_LAST_DAY}T23:59:59.999999"
 
@@ -69,11 +71,14 @@ def ddl_type(schema: Mapping[str, Any]) -> str:
     """The type in the schema of a topic."""
     if schema["type"] == "ARRAY":
         return f"array<{ddl_type(schema['items'])}>"
-    parameters = schema.get("parameters") or {}
-    exact = schema["type"] == "STRING" or schema["name"] == _CONNECT_DECIMAL
-    if exact and _DECIMAL.match(parameters.get(f"{_COLUMN}type", "")):
-        return _decimal(parameters)
+    if _is_decimal(schema):
+        return _decimal(schema["parameters"])
     return _LOGICAL.get(schema["name"] or "") or _WORDS.get(schema["type"], "string")
+
+
+def _is_decimal(schema: Mapping[str, Any]) -> bool:
+    exact = schema["type"] == "STRING" or schema["name"] == _CONNECT_DECIMAL
+    return exact and bool(_DECIMAL.match((schema.get("parameters") or {}).get(f"{_COLUMN}type", "")))
 
 
 def conversion(schema: Mapping[str, Any]) -> Convert | None:
@@ -86,6 +91,8 @@ def conversion(schema: Mapping[str, Any]) -> Convert | None:
     if schema["name"] == _CONNECT_DECIMAL:
         scale = int(schema["parameters"].get("scale", 0))
         return lambda value: decimal_text(value, scale)
+    if _is_decimal(schema):
+        return lambda value: _SPECIAL.get(value, value)
     return _CONVERSIONS.get(schema["name"] or "")
 
 
@@ -102,7 +109,9 @@ def decimal_text(value: str, scale: int) -> str:
 
 
 def day(text: str) -> str:
-    """A day; the first or the last there is for one that lies before or after."""
+    """A day; the first or the last there is for one that lies before or after. Debezium takes infinity for a day long ago."""
+    if text == _INFINITY:
+        return _LAST_DAY
     return _clamped(text, _FIRST_DAY, _LAST_DAY) or text.removesuffix("Z")
 
 
