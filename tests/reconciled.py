@@ -99,8 +99,8 @@ class Shop:
         self.schema = self.name
         self.sql(f"create schema {self.schema}; set search_path = {self.schema}; {ddl}")
         named = tuple((self.schema, table) for table in tables)
-        definition = CaptureDefinition(self.name, "postgres", server.url, named, **settings)
-        self.definition = kind_of("postgres").set_up(definition)
+        definition = CaptureDefinition(self.name, settings.pop("engine", "postgres"), server.url, named, **settings)
+        self.definition = kind_of(definition.engine).set_up(definition)
         self.captures, self.log = Captures(home), open_log(home)
         self.captures.add(self.definition)
         self.of = followed(self.name, self.log, self.captures)
@@ -170,12 +170,12 @@ class Shop:
         """Drops what the server keeps for it."""
 
         def free() -> bool:
-            slot = self.definition.options["slot"]
+            slot = self.definition.options.get("slot")
             active = self.server.execute("select active from pg_replication_slots where slot_name = %s", slot)
             return active in ([], [(False,)])
 
         assert until(free)
-        kind_of("postgres").tear_down(self.definition)
+        kind_of(self.definition.engine).tear_down(self.definition)
 
 
 @contextmanager

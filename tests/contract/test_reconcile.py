@@ -12,7 +12,7 @@ from penstock.capture.reconcile import ReconcileProgress, ReconcileReport, compa
 from penstock.capture.reconcile.folding import Folded
 from penstock.capture.reconcile.postgres_source import PostgresSnapshot
 from penstock.capture.registry import LOCK
-from penstock.errors import InUse, NotFound, NotYet
+from penstock.errors import BadInput, InUse, NotFound, NotYet
 from penstock.testing.servers.postgres import PostgresServer
 from reconciled import Shop, kept, replacing, without, writing
 from waiting import until
@@ -332,3 +332,36 @@ def test_a_repair_that_was_killed_is_finished_by_the_next_start(shop: Made, poin
     marked = [each.key for each in made.records("users") if each.value["source"]["snapshot"] == "repair"]
     assert sorted(marked) == ['{"id":10}', '{"id":7}', '{"id":8}', '{"id":9}']
     assert made.of.storage.list("repairs") == []
+
+
+def test_an_outbox_that_triggers_fill_is_compared_and_repaired(shop: Made) -> None:
+    made = shop(engine="triggers")
+    filled(made)
+    made.catch_up(made.erring(without(7, 8)))
+    made.sql("update {schema}.users set name = 'x' where id = 1; delete from {schema}.users where id = 2")
+    newer = "update {schema}.users set name = 'newer' where id = 7; delete from {schema}.users where id = 9"
+    found = repair(made.of, report=once("waiting", lambda: made.sql(newer)))
+    assert found.first is not None
+    assert (found.equal, found.repaired, found.first.tables[0].missing) == (True, 1, 2)
+    assert made.folded("users") == made.rows("users")
+    assert reconcile(made.of).equal
+
+
+def test_an_outbox_is_compared_while_four_writers_and_the_capture_go_on(shop: Made) -> None:
+    made = shop(engine="triggers")
+    filled(made)
+    with made.running(), writing(made, 4) as written:
+        for _ in range(3):
+            before = written()
+            found = reconcile(made.of)
+            assert found.equal, found.tables[0].shown
+            assert until(lambda before=before: written() > before + 20)  # type: ignore[misc]
+    assert reconcile(made.of).equal
+    assert made.folded("users") == made.rows("users")
+
+
+@pytest.mark.parametrize("engine", ["poll", "debezium"])
+def test_captures_that_do_not_say_what_a_snapshot_sees_are_refused(shop: Made, engine: str) -> None:
+    made = shop()
+    with pytest.raises(BadInput, match="cannot be reconciled"):
+        reconcile(replace(made.of, definition=replace(made.definition, engine=engine)))

@@ -37,6 +37,7 @@ class MemorySource:
     columns: tuple[str, ...] = ("id", "name")
     snapshot = position = database = ""
     time = 0
+    believes = True
 
     def sees(self, xids: Places, lsns: Places) -> Flags:
         return ~np.isin(xids, list(self.hidden))

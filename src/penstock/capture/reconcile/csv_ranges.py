@@ -1,13 +1,13 @@
 """A COPY of PostgreSQL in ranges: read by a thread of its own, a few ranges ahead of whoever compares them."""
 
-import io
 import queue
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-import pyarrow.csv as pc_csv
+
+from penstock.capture.postgres.copying import csv_columns
 
 if TYPE_CHECKING:
     from penstock.capture.postgres.connecting import Connection
@@ -18,7 +18,7 @@ AHEAD = 2  # ranges
 _Found = pa.Table | BaseException | None
 
 
-def csv_ranges(connection: "Connection", statement: Any, columns: int) -> Iterator[pa.Table]:
+def csv_ranges(connection: "Connection", statement: Any, columns: Sequence[str]) -> Iterator[pa.Table]:
     """All columns as text. If it is not read to its end, the connection is of no use any more."""
     found: queue.Queue[_Found] = queue.Queue(AHEAD)
     stopping = threading.Event()
@@ -38,7 +38,13 @@ def csv_ranges(connection: "Connection", statement: Any, columns: int) -> Iterat
             reader.join(0.01)
 
 
-def _read(connection: "Connection", statement: Any, columns: int, found: "queue.Queue[_Found]", stopping: threading.Event) -> None:
+def _read(
+    connection: "Connection",
+    statement: Any,
+    columns: Sequence[str],
+    found: "queue.Queue[_Found]",
+    stopping: threading.Event,
+) -> None:
     try:
         with connection.cursor().copy(statement) as copy:
             parts, rows, size = list[bytes | bytearray | memoryview](), 0, 0
@@ -48,10 +54,10 @@ def _read(connection: "Connection", statement: Any, columns: int, found: "queue.
                 if rows >= RANGE_ROWS or size >= RANGE_BYTES:
                     if stopping.is_set():
                         return
-                    found.put(_table(b"".join(parts), columns))
+                    found.put(csv_columns(b"".join(parts), columns))
                     parts, rows, size = [], 0, 0
             if parts:
-                found.put(_table(b"".join(parts), columns))
+                found.put(csv_columns(b"".join(parts), columns))
         found.put(None)
     except BaseException as error:
         found.put(error)
@@ -60,19 +66,3 @@ def _read(connection: "Connection", statement: Any, columns: int, found: "queue.
 def _emptied(found: "queue.Queue[_Found]") -> None:
     while not found.empty():
         found.get()
-
-
-def _table(data: bytes, columns: int) -> pa.Table:
-    """Of CSV in which all values but null stand in quotes."""
-    names = [str(i) for i in range(columns)]
-    return pc_csv.read_csv(
-        io.BytesIO(data),
-        pc_csv.ReadOptions(column_names=names, block_size=max(1 << 20, len(data) + 1), use_threads=False),
-        pc_csv.ParseOptions(newlines_in_values=True, ignore_empty_lines=False),
-        pc_csv.ConvertOptions(
-            column_types=dict.fromkeys(names, pa.utf8()),
-            null_values=[""],
-            strings_can_be_null=True,
-            quoted_strings_can_be_null=False,
-        ),
-    )

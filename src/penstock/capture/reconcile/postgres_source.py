@@ -1,7 +1,7 @@
 """A PostgreSQL at one snapshot, for a reconcile: a transaction that only reads, held open until everything is compared."""
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from penstock.capture.postgres.keys import Key, Keys
 from penstock.capture.postgres.kind import slot_of
 from penstock.capture.postgres.lsn import lsn_text
 from penstock.capture.postgres.position import WalPosition, named
-from penstock.capture.postgres.published import PublishedColumn, about_rows, published_columns, published_tables
+from penstock.capture.postgres.published import about_rows, published_columns, published_tables
 from penstock.capture.postgres.slots import describe_slot
 from penstock.capture.postgres.snapshots import Snapshot
 from penstock.capture.postgres.types import Types
@@ -27,8 +27,6 @@ from penstock.errors import NotFollowable
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-    from penstock.capture.postgres.connecting import Connection
 
 _BITS = 0xFFFFFFFF  # of a transaction's id that the log has
 # Ids come again after some four billion transactions, which write more bytes than this; none stays invisible so long.
@@ -42,11 +40,21 @@ _NOW = """
 select pg_current_snapshot()::text, (extract(epoch from clock_timestamp()) * 1000000)::bigint, current_database()::text"""
 
 
-class PostgresSnapshot:
+class TypedColumn(Protocol):
+    """A column of a table."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def type(self) -> int: ...
+    @property
+    def modifier(self) -> int: ...
+
+
+class AtSnapshot:
     """Taken as it is made. Disconnected if the connection ends: everything has to be compared anew then."""
 
     def __init__(self, definition: CaptureDefinition) -> None:
-        self._slot = self._publication = slot_of(definition)
         self._connection = connect(definition.url, f"penstock reconcile {definition.name}", password=definition.secret.read())
         try:
             with translated("take a snapshot of the database"):
@@ -59,7 +67,7 @@ class PostgresSnapshot:
             self._connection.close()
             raise
         self._types, self._keys = Types(self._connection), Keys(self._connection)
-        self._tables: dict[Table, tuple[tuple[PublishedColumn, ...], Key]] = {}
+        self._tables: dict[Table, tuple[Sequence[TypedColumn], Key]] = {}
 
     @property
     def snapshot(self) -> str:
@@ -69,9 +77,53 @@ class PostgresSnapshot:
     def position(self) -> str:
         return lsn_text(self.high)
 
-    @property
-    def connection(self) -> "Connection":
-        return self._connection
+    def describe(self, table: Table) -> Described:
+        shape = self._shape(table)
+        return Described(shape.names, shape.facts, about_rows(self._connection, table))
+
+    def ranges(self, table: Table) -> Iterator[Rows]:
+        shape = self._shape(table)
+        with translated(f"read table {'.'.join(table)}"):
+            for rows in csv_ranges(self._connection, self._statement(table), shape.names):
+                yield _converted(rows, shape)
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def _columns(self, table: Table) -> "Sequence[TypedColumn]":
+        """Those that the capture writes. NotFollowable if it does not know the table."""
+        raise NotImplementedError
+
+    def _described(self, table: Table) -> "tuple[Sequence[TypedColumn], Key]":
+        if table not in self._tables:
+            self._tables[table] = self._columns(table), self._keys.of_table(table)
+        return self._tables[table]
+
+    def _shape(self, table: Table) -> Shape:
+        columns, key = self._described(table)
+        types = self._types.all(column.type for column in columns)
+        names, modifiers = tuple(column.name for column in columns), tuple(column.modifier for column in columns)
+        places = tuple(names.index(name) for name in key.columns)
+        return Shape(names, tuple(types[column.type] for column in columns), modifiers, places)
+
+    def _statement(self, table: Table) -> Any:
+        from psycopg import sql
+
+        columns, key = self._described(table)
+        names = sql.SQL(", ").join(sql.Identifier(column.name) for column in columns)
+        order = sql.SQL(", ").join(sql.Identifier(name) for name in key.by_index)
+        statement = sql.SQL("copy (select {} from {} order by {}) to stdout (format csv, force_quote *)")
+        return statement.format(names, sql.Identifier(*table), order)
+
+
+class PostgresSnapshot(AtSnapshot):
+    """For captures that read the server's log. One that says it has caught up has everything that the snapshot sees."""
+
+    def __init__(self, definition: CaptureDefinition) -> None:
+        self._slot = self._publication = slot_of(definition)
+        super().__init__(definition)
+
+    believes = True
 
     def sees(self, xids: Places, lsns: Places) -> Flags:
         there = (xids >= 0) & (lsns >= self.high - _OLD)
@@ -95,42 +147,11 @@ class PostgresSnapshot:
         slot = describe_slot(self._connection, self._slot)
         return slot is not None and slot.confirmed_lsn is not None and slot.confirmed_lsn >= self.high
 
-    def describe(self, table: Table) -> Described:
-        shape = self._shape(table)
-        return Described(shape.names, shape.facts, about_rows(self._connection, table))
-
-    def ranges(self, table: Table) -> Iterator[Rows]:
-        shape = self._shape(table)
-        with translated(f"read table {'.'.join(table)}"):
-            for rows in csv_ranges(self._connection, self._statement(table), len(shape.names)):
-                yield _converted(rows, shape)
-
-    def close(self) -> None:
-        self._connection.close()
-
-    def _described(self, table: Table) -> tuple[tuple[PublishedColumn, ...], Key]:
-        if table not in self._tables:
-            columns = published_columns(self._connection, self._publication, table)
-            if not columns:
-                raise NotFollowable(f"there is no table {'.'.join(table)} in publication {self._publication!a}")
-            self._tables[table] = columns, self._keys.of_table(table)
-        return self._tables[table]
-
-    def _shape(self, table: Table) -> Shape:
-        columns, key = self._described(table)
-        types = self._types.all(column.type for column in columns)
-        names, modifiers = tuple(column.name for column in columns), tuple(column.modifier for column in columns)
-        places = tuple(names.index(name) for name in key.columns)
-        return Shape(names, tuple(types[column.type] for column in columns), modifiers, places)
-
-    def _statement(self, table: Table) -> Any:
-        from psycopg import sql
-
-        columns, key = self._described(table)
-        names = sql.SQL(", ").join(sql.Identifier(column.name) for column in columns)
-        order = sql.SQL(", ").join(sql.Identifier(name) for name in key.by_index)
-        statement = sql.SQL("copy (select {} from {} order by {}) to stdout (format csv, force_quote *)")
-        return statement.format(names, sql.Identifier(*table), order)
+    def _columns(self, table: Table) -> "Sequence[TypedColumn]":
+        columns = published_columns(self._connection, self._publication, table)
+        if not columns:
+            raise NotFollowable(f"there is no table {'.'.join(table)} in publication {self._publication!a}")
+        return columns
 
 
 def _converted(rows: "pa.Table", shape: Shape) -> Rows:

@@ -130,7 +130,7 @@ def _moment(asked: Asked, catching_up: CatchingUp) -> Iterator[Moment]:
                 catching_up.step("the copies of its tables are not finished")
                 continue
             while not source.reached(asked.of.journal().state):
-                if catching_up.step(f"it has not come to {source.position} yet"):
+                if catching_up.step(f"it has not come to {source.position} yet") and source.believes:
                     break
             yield Moment(source, before)
             return

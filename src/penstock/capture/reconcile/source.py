@@ -44,6 +44,11 @@ class SourceSnapshot(Protocol):
         ...
 
     @property
+    def believes(self) -> bool:
+        """Whether a capture that says, behind it, that it has caught up has everything that it sees."""
+        ...
+
+    @property
     def time(self) -> int:
         """When it was taken, by the database's clock; microseconds since 1970."""
         ...
