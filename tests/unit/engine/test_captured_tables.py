@@ -10,6 +10,7 @@ from captured import START, Captured, Write
 from penstock import Flow, TopicSpec, agg
 from penstock.core.schema import Schema
 from penstock.core.time import moment
+from penstock.engine.run.runtime import Runtime
 from penstock.errors import BadFlow, Mismatch
 from penstock.flow.graph import FlowGraph
 from unit.engine.homes import Home
@@ -108,11 +109,21 @@ def test_flat_keys_of_several_columns_name_the_row_of_a_delete(home: Home) -> No
 
 
 @pytest.mark.parametrize("flat", [False, True])
-def test_columns_called_as_the_parts_of_an_envelope_are_columns(home: Home, flat: bool) -> None:
-    captured = Captured(home.log, {"users": "id long, op string, before string, after string, payload string"}, flat=flat)
-    captured.write([Write("users", "c", {"id": 1, "op": "d", "before": "b", "after": "a", "payload": "p"})])
+@pytest.mark.parametrize("more", ["", ", tags array<string>"])  # with it records are looked at one by one
+def test_columns_called_as_the_parts_of_an_envelope_are_columns(home: Home, flat: bool, more: str) -> None:
+    captured = Captured(home.log, {"users": "id long, op string, before string, after string, payload string" + more}, flat=flat)
+    row = {"id": 1, "op": "d", "before": "b", "after": "a", "payload": "p", **({"tags": ["t"]} if more else {})}
+    captured.write([Write("users", "c", row)])
     home.run(flow_over())
-    assert home.rows("found") == [{"id": 1, "op": "d", "before": "b", "after": "a", "payload": "p"}]
+    assert home.rows("found") == [row]
+
+
+def test_check_and_plan_take_the_columns_from_the_capture_and_start_no_flow(home: Home) -> None:
+    Captured(home.log, TABLES).write([user("c", 1, "a")])
+    plan = Runtime(home.path).plan(flow_over())
+    assert plan.step("shop.public.users").schema == Schema.of(USERS)
+    assert plan.outputs[0].key == ("id",)
+    assert not (home.path / "flows").exists()
 
 
 @pytest.mark.parametrize("flat", [False, True])
