@@ -13,7 +13,7 @@ from capture_reference import UNCHANGED, Change, Ended, Plain, Values
 from penstock.capture.naming import TopicNames
 from penstock.capture.postgres.messages import Relation, Truncate
 from penstock.log.port import Log
-from penstock.testing.contracts.capture_records import JournalRecord, Record, envelopes_of, journal_of, records_of
+from penstock.testing.contracts.capture_records import Record, check_ends, envelopes_of, journal_of, records_of
 
 INTEGERS, BOOL = (20, 21, 23), 16
 PEEK = """
@@ -217,31 +217,6 @@ class Law:
         for table in self.topics:
             topic = self.names.topic(("public", table))
             check_ends(journal, topic, records_of(self.log, topic))
-
-
-def check_ends(journal: Sequence[JournalRecord], topic: str, records: Sequence[Record]) -> None:
-    """Before the offsets of each END lie the records of the transactions that have ended, all of them, and no others but those of
-    one that is open."""
-    where = [_transaction(records, i) for i in range(len(records))]
-    last = {id: record.offset for id, record in zip(where, records, strict=True)}
-    ended, reached = set[str](), 0
-    for entry in journal:
-        if entry.status == "END":
-            ended.add(entry.id)
-        if not entry.said or "offsets" not in entry.said:
-            continue
-        (end,) = entry.said["offsets"].get(topic, [0])
-        going_on = {entry.said["open"]["id"]} if entry.said["open"] else set[str]()
-        while reached < len(records) and records[reached].offset < end:
-            assert where[reached] in ended | going_on, f"{where[reached]} in {topic} stands before an END that is not its own"
-            reached += 1
-        late = {id for id in ended if last.get(id, -1) >= end}
-        assert not late, f"{topic} has records of {late} behind their END"
-
-
-def _transaction(records: Sequence[Record], i: int) -> str:
-    record = records[i] if records[i].value is not None else records[i - 1]  # a tombstone stands behind its delete
-    return record.transaction
 
 
 def _key(names: Sequence[str], record: Record) -> Key:

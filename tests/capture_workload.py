@@ -104,12 +104,14 @@ def _ddl(random: Random) -> str:
 
 @dataclass
 class Session:
-    """One application. ddl: how often it changes columns, truncates: how often it empties tables."""
+    """One application. ddl: how often it changes columns, truncates: how often it empties tables, pace: seconds between two
+    transactions, so that a busy machine can follow."""
 
     url: str
     random: Random
     ddl: float = 0.01
     truncates: float = 0.005
+    pace: float = 0.01
     transactions: int = 0
     stop: threading.Event = field(default_factory=threading.Event)
     wrong: BaseException | None = None
@@ -119,7 +121,7 @@ class Session:
             while not self.stop.is_set():
                 with suppress(psycopg.OperationalError), psycopg.connect(self.url, autocommit=True, connect_timeout=5) as c:
                     c.execute("set lock_timeout = '2s'")
-                    while not self.stop.is_set():
+                    while not self.stop.wait(self.pace):
                         self._transaction(c)
                 self.stop.wait(0.02)  # the server is away
         except BaseException as error:

@@ -1,6 +1,6 @@
 """The topics of a capture as tests read them: one value a record, in the order of the log."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -70,6 +70,31 @@ def envelopes_of(log: Log, topic: str) -> list[Record]:
     tombstones = sum(record.value is None for record in found)
     assert tombstones == sum(record.value is not None and record.value["op"] == "d" for record in found)
     return [record for record in found if record.value is not None]
+
+
+def check_ends(journal: Sequence[JournalRecord], topic: str, records: Sequence[Record]) -> None:
+    """Before the offsets of each END lie the records of the transactions that have ended, all of them, and no others but those of
+    one that is open."""
+    where = [_transaction(records, i) for i in range(len(records))]
+    last = {id: record.offset for id, record in zip(where, records, strict=True)}
+    ended, reached = set[str](), 0
+    for entry in journal:
+        if entry.status == "END":
+            ended.add(entry.id)
+        if not entry.said or "offsets" not in entry.said:
+            continue
+        (end,) = entry.said["offsets"].get(topic, [0])
+        going_on = {entry.said["open"]["id"]} if entry.said["open"] else set[str]()
+        while reached < len(records) and records[reached].offset < end:
+            assert where[reached] in ended | going_on, f"{where[reached]} in {topic} stands before an END that is not its own"
+            reached += 1
+        late = {id for id in ended if last.get(id, -1) >= end}
+        assert not late, f"{topic} has records of {late} behind their END"
+
+
+def _transaction(records: Sequence[Record], i: int) -> str:
+    record = records[i] if records[i].value is not None else records[i - 1]  # a tombstone stands behind its delete
+    return record.transaction
 
 
 def _records(topic: Topic, partition: int) -> Iterator[Record]:
