@@ -10,8 +10,13 @@ from penstock.capture.port import Table
 from penstock.capture.postgres.connecting import SESSION
 
 TRIGGERS = ("insert", "update", "delete", "truncate")
+# A session that has changed single rows keeps the plan of those: with nested loops an update of many rows would take their square.
 _SETTINGS = "\n".join(
-    ["set search_path = pg_catalog, pg_temp", *(f"set \"{name}\" = '{value}'" for name, value in SESSION.items())]
+    [
+        "set search_path = pg_catalog, pg_temp",
+        "set enable_nestloop = off",
+        *(f"set \"{name}\" = '{value}'" for name, value in SESSION.items()),
+    ]
 )
 # A shape is added by whoever sees none of its kind. Two that do so at the same time have one each, and neither waits for the other.
 _SHAPE = """
