@@ -116,6 +116,17 @@ def test_the_row_budget_chooses_an_earlier_commit_and_a_large_transaction_goes_w
     driver.release()
 
 
+def test_an_epoch_that_was_opened_and_not_decided_is_opened_anew_from_where_it_was(home: Home) -> None:
+    captured = Captured(home.log, TABLES)
+    captured.write(transfer(100, 0, "c"))
+    for moved in range(1, 6):
+        captured.write(transfer(100 - moved, moved))
+    driver = started(home, bank())
+    assert driver.open(EpochRequest(rows=6)).rows == 6
+    assert read(driver.epoch(EpochRequest(rows=2))) == {"savings": 1, "checking": 1}
+    driver.release()
+
+
 @pytest.mark.parametrize("most", [1, 3, 7, None])
 def test_a_bounded_run_reads_every_commit_that_was_there(home: Home, most: int | None) -> None:
     captured = Captured(home.log, TABLES)
@@ -298,6 +309,25 @@ def test_a_live_run_is_woken_by_the_end_of_a_transaction(home: Home, monkeypatch
         assert until(lambda: len(reports) == 1, PATIENCE)
         captured.write(transfer(90, 10))
         assert until(lambda: len(reports) == 2, PATIENCE / 2)
+    finally:
+        stop.set()
+        captured.write(transfer(80, 20))
+        running.join(PATIENCE)
+        driver.release()
+
+
+def test_a_live_run_that_was_there_before_the_capture_is_woken_by_it(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loop, "IDLE_WAIT", PATIENCE)
+    flow = Flow("savings")
+    flow.table("shop.public.savings", ACCOUNTS, key="id").view("savings")
+    driver, stop, reports = started(home, flow), threading.Event(), list[Report]()
+    running = threading.Thread(target=loop.run, args=(driver, stop, reports.append))
+    running.start()
+    captured = Captured(home.log, TABLES)
+    try:
+        for balance in range(3):
+            captured.write(transfer(balance, 0, "u" if balance else "c"))
+            assert until(lambda: driver.last is not None and driver.last.fates["shop.public.savings"]["in"] > balance, PATIENCE / 2)  # noqa: B023
     finally:
         stop.set()
         captured.write(transfer(80, 20))

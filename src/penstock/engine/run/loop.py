@@ -88,11 +88,13 @@ class _News:
         self._watch = watch(driver.context.log, self._topics)
 
     def wait(self, seconds: float) -> None:
-        if self._driver.watched != self._topics:
-            self._watch.close()
-            self._topics = self._driver.watched
-            self._watch = watch(self._driver.context.log, self._topics)
-        self._watch.wait(seconds, self._driver.read_to())
+        """It may return for nothing; so it does where others are watched from now on, as something may have come just before."""
+        if self._driver.watched == self._topics:
+            return self._watch.wait(seconds, self._driver.read_to())
+        self._watch.close()
+        self._topics = self._driver.watched
+        self._watch = watch(self._driver.context.log, self._topics)
+        return None
 
     def close(self) -> None:
         self._watch.close()
