@@ -2,6 +2,7 @@
 
 import sqlite3
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
@@ -16,6 +17,7 @@ import pytest
 
 from amount import cases
 from capture_killed import KILLS, PATIENCE, Followed
+from contract.capture_databases import PostgresSchema, SqliteDatabase, postgres_schema, sqlite_file
 from penstock.capture.definition import CaptureDefinition, Secret
 from penstock.capture.kind import kind_of
 from penstock.capture.polling import comparing, sqlite_source
@@ -28,8 +30,28 @@ from penstock.capture.port import Engine, Table
 from penstock.core.time import FixedClock
 from penstock.errors import BadTime, Damaged, Disconnected, NotFollowable
 from penstock.storage.local import LocalStorage
+from penstock.testing.contracts.capture import CaptureContract
 from penstock.testing.servers.postgres import PostgresServer
 from penstock.testing.waiting import until
+
+
+class TestPollsOfSqlite(CaptureContract):
+    engine, connector, options, each_change, positions = "poll", "sqlite", {"every": "1 ms"}, False, False
+
+    def database(self, place: Path) -> AbstractContextManager[SqliteDatabase]:
+        return sqlite_file(place)
+
+
+class TestPollsOfPostgres(CaptureContract):
+    engine, connector, options, each_change, positions = "poll", "postgresql", {"every": "1 ms"}, False, False
+
+    @pytest.fixture(autouse=True)
+    def server(self, postgres: PostgresServer) -> None:
+        self.postgres = postgres
+
+    def database(self, place: Path) -> AbstractContextManager[PostgresSchema]:
+        return postgres_schema(self.postgres)
+
 
 EVERY = timedelta(hours=1)
 HOUR = 3_600_000_000

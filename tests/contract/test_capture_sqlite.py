@@ -5,6 +5,7 @@ import shutil
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -16,6 +17,7 @@ import pytest
 
 from amount import cases
 from capture_killed import KILLS, PATIENCE, Followed
+from contract.capture_databases import SqliteDatabase, sqlite_file
 from penstock.capture.definition import CaptureDefinition
 from penstock.capture.port import Engine
 from penstock.capture.triggers.kind import TriggersKind
@@ -24,9 +26,33 @@ from penstock.capture.triggers.sqlite.outbox import ROWS
 from penstock.capture.triggers.sqlite.setting_up import file_of, outbox_of
 from penstock.errors import AlreadyThere, Disconnected, NotFollowable, NotFound, SlotLost
 from penstock.storage.memory import MemoryStorage
+from penstock.testing.contracts.capture import TABLES, CaptureContract
+from penstock.testing.contracts.capture_following import Following
 from penstock.testing.waiting import until
 
 T = ("main", "t")
+
+
+class TestSqliteTriggers(CaptureContract):
+    engine, connector, positions = "triggers", "sqlite", False
+
+    def database(self, place: Path) -> AbstractContextManager[SqliteDatabase]:
+        return sqlite_file(place)
+
+    def test_a_transaction_over_several_tables_is_told_as_one(self, followed: Following) -> None:
+        """As everywhere, but that what is committed between two looks is one transaction."""
+        followed.database.execute(
+            *("insert into users values (3, 'cleo', 1)", "insert into orders values (3, 1, 'ink')"),
+            *("update users set age = 2 where id = 3", "insert into items values ('ink', 5)"),
+        )
+        followed.catch_up()
+        followed.database.execute("insert into users values (4, 'dan', 1)")
+        followed.catch_up()
+        users, orders, items = (followed.envelopes(table)[-count:] for table, count in zip(TABLES, (3, 1, 1), strict=True))
+        mine = users[0].transaction
+        assert [record.transaction == mine for record in (*users, *orders, *items)] == [True, True, False, True, True]
+        orders_in = [record.value["transaction"]["total_order"] for record in (users[0], orders[0], users[1], items[0])]
+        assert orders_in == [1, 2, 3, 4]
 
 
 class Database:

@@ -2,8 +2,10 @@
 
 import threading
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from random import Random
 from typing import Any
 from uuid import uuid4
@@ -14,6 +16,7 @@ import pytest
 
 from amount import cases
 from capture_killed import KILLS, PATIENCE, Followed
+from contract.capture_databases import PostgresSchema, postgres_schema
 from penstock.capture.definition import CaptureDefinition
 from penstock.capture.kind import kind_of
 from penstock.capture.port import Engine
@@ -25,6 +28,7 @@ from penstock.capture.triggers.postgres.position import NOTHING
 from penstock.capture.triggers.postgres.setting_up import outbox_of
 from penstock.errors import AlreadyThere, NotFollowable, SlotLost
 from penstock.storage.memory import MemoryStorage
+from penstock.testing.contracts.capture import CaptureContract
 from penstock.testing.servers.postgres import PostgresServer
 from penstock.testing.waiting import until
 
@@ -222,6 +226,17 @@ HISTORIES = [
 ]
 
 
+class TestTriggers(CaptureContract):
+    engine, connector = "triggers", "postgresql"
+
+    @pytest.fixture(autouse=True)
+    def server(self, postgres: PostgresServer) -> None:
+        self.postgres = postgres
+
+    def database(self, place: Path) -> AbstractContextManager[PostgresSchema]:
+        return postgres_schema(self.postgres)
+
+
 class BySeq(Outbox):
     """What has a greater seq than the last that was read."""
 
@@ -356,7 +371,7 @@ def test_a_copy_that_is_killed_goes_on_at_the_chunk_it_has_reached(database: Dat
     assert len([each for each in followed.log if each.op == "r"]) <= rows
 
 
-def test_a_server_that_crashes_is_waited_for_and_nothing_is_lost(tmp_path: Any, postgres: PostgresServer) -> None:
+def test_a_server_that_crashes_is_waited_for_and_nothing_is_lost(tmp_path: Path, postgres: PostgresServer) -> None:
     with PostgresServer(tmp_path) as server:
         database = Database(server)
         database.execute("create table t (id int primary key, v int); insert into t select i, 0 from generate_series(1, 12) i")

@@ -67,7 +67,7 @@ class PollEngine:
     def start(self, position: Json | None, unfinished: Json | None) -> None:
         self.close()
         self._source.open()
-        self._unfinished, self._caught_up, self._polled = unfinished, False, False
+        self._unfinished, self._polled = unfinished, False
         self._at = PollPosition.of(position) if position else PollPosition(0, 0, 0)
         if position is None and unfinished is None:
             self._polls.forget_all()
@@ -91,12 +91,13 @@ class PollEngine:
         while True:
             if self._last and self._at.part < len(self._last.parts):
                 return self._part(self._at.part)
-            self._caught_up = self._polled
             left = deadline - time.monotonic()
             if self._steps is None and self._clock.now() >= self.due:
                 self._begin()
             if self._steps is not None:
                 self._go_on(self._steps, deadline)
+                if self._steps is None and not self._pending:
+                    return None
             elif left > 0:
                 time.sleep(min(left, NAP))
             if time.monotonic() >= deadline and not self._pending:
@@ -113,7 +114,7 @@ class PollEngine:
             if reading
             else ()
         )
-        return Status(snapshots=progress, caught_up=self._caught_up, next_at=self.due)
+        return Status(snapshots=progress, caught_up=self._polled and not self._pending, next_at=self.due)
 
     def close(self) -> None:
         self._steps = self._comparison = None

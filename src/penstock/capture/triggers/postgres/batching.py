@@ -1,7 +1,7 @@
 """Rows of an outbox as batches of the port, with the position behind each."""
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -13,6 +13,16 @@ from penstock.capture.triggers.postgres.position import OutboxPosition
 from penstock.capture.triggers.postgres.records import TRUNCATE, Converter, OutboxRows, RecordShape, by_shape
 
 
+@dataclass(frozen=True)
+class Between:
+    """Between which snapshots some rows lie."""
+
+    earlier: str
+    later: str
+    last: bool  # there are no more between them
+    removed: int  # up to which window the outbox had been emptied
+
+
 class Batches:
     """Makes them one behind the other: `position` is where the last one ends. What `source.lsn` says is the number of the
     transaction in this capture, what `source.txId` says the server's id of it in 64 bits."""
@@ -22,17 +32,17 @@ class Batches:
         self._converter = converter
         self._told: dict[Table, TableFacts] = {}
 
-    def batch(self, rows: OutboxRows, shapes: Mapping[int, RecordShape], earlier: str, later: str, last: bool) -> port.Batch:
-        """Rows between two snapshots that follow upon the position. last: there are no more between them."""
-        before = self.position
-        intent = {"kind": "window", "earlier": earlier, "later": later, "after": [before.last, before.seq], "last": last}
+    def batch(self, rows: OutboxRows, shapes: Mapping[int, RecordShape], of: Between) -> port.Batch:
+        """Rows between two snapshots that follow upon the position."""
+        before, last = self.position, of.last
+        intent = {"kind": "window", **asdict(of), "after": [before.last, before.seq]}
         transactions, of_row = self._transactions(rows)
         upto = int(rows.last[-1]), int(rows.seq[-1])
         if last:
-            behind = replace(before, windows=before.windows + 1, snapshot=later, later=None, last=0, seq=0)
+            behind = replace(before, windows=before.windows + 1, snapshot=of.later, later=None, last=0, seq=0)
         else:
-            behind = replace(before, snapshot=earlier, later=later, last=upto[0], seq=upto[1])
-        self.position = replace(behind, transactions=int(transactions.lsn[-1]), time=int(transactions.time[-1]))
+            behind = replace(before, snapshot=of.earlier, later=of.later, last=upto[0], seq=upto[1])
+        self.position = replace(behind, removed=of.removed, transactions=int(transactions.lsn[-1]), time=int(transactions.time[-1]))
         changes, truncates = list[port.Changes](), list[port.Truncate]()
         kinds = rows.ops
         facts: dict[Table, TableFacts] = {}

@@ -15,7 +15,7 @@ from penstock.capture.postgres.snapshots import Snapshot
 from penstock.capture.postgres.spool import Spool
 from penstock.capture.postgres.types import Types
 from penstock.capture.triggers.pacing import Pacing
-from penstock.capture.triggers.postgres.batching import Batches
+from penstock.capture.triggers.postgres.batching import Batches, Between
 from penstock.capture.triggers.postgres.copies import Copies, ReadChunk
 from penstock.capture.triggers.postgres.outbox import Outbox
 from penstock.capture.triggers.postgres.outbox_sql import OutboxSql
@@ -52,6 +52,7 @@ class _Window:
     later: str
     chunk: ReadChunk | None
     parts: Iterator[tuple[bytes, bool]]
+    fresh: bool  # it ends at a snapshot that was taken behind the start
 
 
 class OutboxEngine:
@@ -84,7 +85,7 @@ class OutboxEngine:
         self._reading = connect(self._source.url, name, password=password)
         self._catalog = connect(self._source.url, name, password=password)
         self._outbox = self._read(self._reading, self._source.sql)
-        at = self._checked(OutboxPosition.of(position) if position else None)
+        at = self._at = self._checked(OutboxPosition.of(position) if position else None)
         types, keys = Types(self._catalog), Keys(self._catalog)
         self._copies = Copies(self._source.tables, types)
         self._batches = Batches(at, Converter(types, keys))
@@ -92,7 +93,7 @@ class OutboxEngine:
         self._since = at.snapshot
         self._removing: tuple[str, int] | None = FIRST_OF_ALL if at.windows else None
         if at.later and not unfinished:
-            self._window = self._opened(at.snapshot, at.later, None)
+            self._window = self._opened(at.snapshot, at.later, None, fresh=False)
         self._pacing.busy()
 
     def next(self, wait: float) -> port.Batch | None:
@@ -110,6 +111,8 @@ class OutboxEngine:
 
     def written(self, position: Json) -> None:
         self._spool.clear()
+        reached, self._at = self._at.windows, OutboxPosition.of(position)
+        self._removing = FIRST_OF_ALL if self._at.windows > reached else self._removing
         if self._reading and self._window is None:
             self._emptied()
 
@@ -142,18 +145,18 @@ class OutboxEngine:
         part = next(window.parts, None)
         if part:
             rows, last = OutboxRows.parse(part[0]), part[1]
-            batch = self._batches.batch(rows, self._outbox.known, window.earlier, window.later, last)
+            of = Between(window.earlier, window.later, last, self._removed)
+            batch = self._batches.batch(rows, self._outbox.known, of)
             if last and window.chunk is None:
                 self._end(window)
             elif last:
                 window.earlier = self._since = window.later
-            self._removing = FIRST_OF_ALL if last else self._removing
             return batch
         self._end(window)
         return self._chunk(window.chunk) if window.chunk else None
 
     def _end(self, window: _Window) -> None:
-        self._window, self._since, self._caught_up = None, window.later, True
+        self._window, self._since, self._caught_up = None, window.later, self._caught_up or window.fresh
 
     def _chunk(self, chunk: ReadChunk) -> port.Batch:
         made = self._copies.batch(chunk, replace(self._batches.position, snapshot=self._since))
@@ -168,17 +171,17 @@ class OutboxEngine:
                 self._reading.execute("set transaction isolation level repeatable read read only")
                 ((later,),) = self._reading.execute("select pg_current_snapshot()::text")
                 chunk = self._copies.read(self._reading, self._batches.position)
-            return self._opened(self._since, later, chunk)
+            return self._opened(self._since, later, chunk, fresh=True)
         later, any_new = self._outbox.news(self._since)
         if any_new:
-            return self._opened(self._since, later, None)
+            return self._opened(self._since, later, None, fresh=True)
         self._since = later
         return None
 
-    def _opened(self, earlier: str, later: str, chunk: ReadChunk | None) -> _Window:
+    def _opened(self, earlier: str, later: str, chunk: ReadChunk | None, fresh: bool) -> _Window:
         self._outbox.look_at_shapes()
         position = self._batches.position
-        return _Window(earlier, later, chunk, self._outbox.read(earlier, later, (position.last, position.seq)))
+        return _Window(earlier, later, chunk, self._outbox.read(earlier, later, (position.last, position.seq)), fresh)
 
     def _again(self, intent: Json) -> port.Batch:
         """The batch that was begun and not finished."""
@@ -189,27 +192,26 @@ class OutboxEngine:
         self._outbox.look_at_shapes()
         after, upto = tuple(intent["after"]), tuple(intent["upto"])
         ((rows, _),) = self._outbox.read(intent["earlier"], intent["later"], after, upto)
-        made = self._batches.batch(
-            OutboxRows.parse(rows), self._outbox.known, intent["earlier"], intent["later"], bool(intent["last"])
-        )
+        of = Between(intent["earlier"], intent["later"], intent["last"], intent["removed"])
+        made = self._batches.batch(OutboxRows.parse(rows), self._outbox.known, of)
         self._since = self._batches.position.snapshot
-        if intent["last"]:
-            self._removing = FIRST_OF_ALL
-        else:
-            self._window = self._opened(intent["earlier"], intent["later"], None)
+        if not of.last:
+            self._window = self._opened(of.earlier, of.later, None, fresh=False)
         return made
 
     def _emptied(self) -> bool:
         """Removes what was written, for a while; whether all of it is gone."""
-        deadline, position = time.monotonic() + REMOVING, self._batches.position
+        deadline = time.monotonic() + REMOVING
         while self._removing and time.monotonic() < deadline:
-            self._removing = self._outbox.remove(position.snapshot, position.windows, self._removing)
+            self._removing = self._outbox.remove(self._at.snapshot, self._at.windows, self._removing)
+            self._removed = self._at.windows
         return self._removing is None
 
     def _checked(self, at: OutboxPosition | None) -> OutboxPosition:
         """The position to go on from; SlotLost or NotFollowable if the outbox is not the one, or not as far as it should be."""
         assert self._catalog
         about = self._outbox.about()
+        self._removed = about.windows
         self._check_triggers(self._catalog)
         if at is None:
             return OutboxPosition(about.id)
@@ -222,7 +224,7 @@ class OutboxEngine:
                 hint=ANEW,
             )
         now, _ = self._outbox.news(at.snapshot)
-        if about.windows < at.windows - 1 or Snapshot.parse(now).xmax < Snapshot.parse(at.snapshot).xmax:
+        if about.windows < at.removed or Snapshot.parse(now).xmax < Snapshot.parse(at.snapshot).xmax:
             raise NotFollowable(
                 "the database is not as far as what was read from it",
                 "it was restored from an older copy, or another server has taken over that had not all of it",

@@ -17,6 +17,7 @@ class OutboxPosition:
 
     outbox: str  # which one
     windows: int = 0  # how many snapshots were reached
+    removed: int = 0  # up to which of them the outbox was emptied, at least
     snapshot: str = NOTHING
     later: str | None = None  # the snapshot that is being reached
     last: int = 0  # of the last row that was written on the way there: its transaction's greatest seq,

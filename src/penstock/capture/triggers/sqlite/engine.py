@@ -61,12 +61,13 @@ class SqliteOutboxEngine:
         with file.reading() as connection:
             about = self._outbox.about(connection)
         self._position = _checked(SqlitePosition.of(position), about) if position else SqlitePosition(about.id)
-        self._unfinished, self._caught_up = unfinished, False
+        self._written, self._unfinished, self._end = self._position, unfinished, None
         self._removed, self._removed_at, self._chunk = about.windows, 0.0, None
         self._told: dict[Table, Shape] = {}
         self._pacing.busy()
 
     _chunk: ReadChunk | None
+    _end: int | None  # of the outbox at the first look behind the start
 
     def next(self, wait: float) -> port.Batch | None:
         assert self._file, "the engine has not been started"
@@ -83,6 +84,7 @@ class SqliteOutboxEngine:
 
     def written(self, position: Json) -> None:
         self._spool.clear()
+        self._written = SqlitePosition.of(position)
         if self._file and time.monotonic() - self._removed_at > self._removing:
             self._empty(self._file)
 
@@ -90,7 +92,7 @@ class SqliteOutboxEngine:
         if self._file is None:
             return Status()
         progress = self._copies.progress(self._position, self._current)
-        return Status(snapshots=progress, caught_up=self._caught_up and not progress)
+        return Status(snapshots=progress, caught_up=self._end is not None and self._position.seq >= self._end and not progress)
 
     def close(self) -> None:
         if self._file:
@@ -109,7 +111,6 @@ class SqliteOutboxEngine:
         rows, upto = found
         if rows:
             return self._batch(rows, upto, self._removed)
-        self._caught_up = True
         if self._chunk:
             return self._copied()
         self._empty(file)
@@ -122,6 +123,7 @@ class SqliteOutboxEngine:
             if _version(connection) != self._version:
                 return None
             upto = position.upto if position.upto is not None else self._outbox.end(connection)
+            self._end = upto if self._end is None and position.upto is None else self._end
             if position.upto is None and self._copies.todo(position, self._current):
                 self._chunk = self._copies.read(connection, position, self._current)
             return self._outbox.rows(connection, position.seq, upto) if upto > position.seq else [], upto
@@ -134,7 +136,6 @@ class SqliteOutboxEngine:
         number, when = before.transactions + begins, max(before.time, times_of(rows))
         if ends:
             self._position = replace(before, windows=before.windows + 1, seq=upto, upto=None, begun=0)
-            self._caught_up = True
         else:
             self._position = replace(before, seq=last, upto=upto, begun=begun)
         self._position = replace(self._position, transactions=number, time=when, removed=removed)
@@ -175,14 +176,15 @@ class SqliteOutboxEngine:
     def _empty(self, file: SqliteFile) -> None:
         """Removes what was written, in transactions of a few rows, so that nobody waits long. Where others have no end of writing,
         it is done later."""
-        more = self._position.upto is None and self._removed < self._position.windows
+        written = self._written
+        more = written.upto is None and self._removed < written.windows
         while more:
             try:
                 with file.writing() as connection:
-                    more = self._outbox.remove(connection, self._position.seq, self._position.windows)
+                    more = self._outbox.remove(connection, written.seq, written.windows)
             except Disconnected:
                 return
-            self._removed, self._removed_at = self._position.windows, time.monotonic()
+            self._removed, self._removed_at = written.windows, time.monotonic()
 
     def _follow_columns(self, file: SqliteFile) -> None:
         """Makes triggers anew for tables whose columns have changed; SlotLost if there are none. The table is copied again then, as
