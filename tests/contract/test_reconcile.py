@@ -8,7 +8,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock.capture.reconcile import ReconcileProgress, ReconcileReport, comparing, reconcile, reconciling, repair
+from penstock.capture.reconcile import (
+    ReconcileProgress,
+    ReconcileReport,
+    comparing,
+    csv_ranges,
+    mending,
+    reconcile,
+    reconciling,
+    repair,
+)
 from penstock.capture.reconcile.folding import Folded
 from penstock.capture.reconcile.postgres_source import PostgresSnapshot
 from penstock.capture.registry import LOCK
@@ -169,6 +178,7 @@ def test_a_partitioned_table_is_compared_as_one(shop: Made) -> None:
 
 def test_a_column_that_was_added_makes_a_difference_only_where_it_has_a_value(shop: Made, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(comparing, "MANY", 50)
+    monkeypatch.setattr(csv_ranges, "RANGE_ROWS", 70)
     made = shop()
     filled(made)
     made.catch_up()
@@ -181,6 +191,24 @@ def test_a_column_that_was_added_makes_a_difference_only_where_it_has_a_value(sh
     assert {(each.name, each.source, each.log) for each in columns} == {("more", "5", None)}
     found = repair(made.of)
     assert (found.equal, found.repaired, found.rounds) == (True, 1000, 2)
+
+
+def test_a_repair_of_more_than_is_looked_at_one_by_one_writes_each_row_once(shop: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(comparing, "MANY", 50)
+    monkeypatch.setattr(csv_ranges, "RANGE_ROWS", 70)
+    monkeypatch.setattr(mending, "BATCH_ROWS", 30)
+    made = shop()
+    filled(made)
+    made.catch_up(made.erring(without(*range(1, 400))))
+    made.sql("update {schema}.users set name = 'lost' where id > 500")
+    made.catch_up(made.erring(lambda changes: kept(changes, [False] * len(changes))))
+    made.sql("delete from {schema}.users where id between 401 and 450")
+    made.catch_up(made.erring(lambda changes: kept(changes, [False] * len(changes))))
+    found = repair(made.of)
+    assert (found.equal, found.repaired) == (True, 399 + 500 + 50)
+    marked = [each.key for each in made.records("users") if each.value and each.value["source"]["snapshot"] == "repair"]
+    assert len(marked) == len(set(marked)) == 949
+    assert made.folded("users") == made.rows("users")
 
 
 def test_a_flat_topic_is_compared_and_repaired(shop: Made) -> None:
@@ -365,3 +393,27 @@ def test_captures_that_do_not_say_what_a_snapshot_sees_are_refused(shop: Made, e
     made = shop()
     with pytest.raises(BadInput, match="cannot be reconciled"):
         reconcile(replace(made.of, definition=replace(made.definition, engine=engine)))
+
+
+def test_copies_are_finished_before_the_snapshot_is_taken(shop: Made) -> None:
+    made = shop()
+    filled(made)
+    found = reconcile(made.of, report=once("waiting", lambda: made.sql("insert into {schema}.users values (0, 'n', 'n')")))
+    assert (found.equal, found.rows) == (True, 1001)
+
+
+def test_a_copy_taken_for_older_than_the_snapshot_is_a_difference(shop: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = shop()
+    filled(made)
+    monkeypatch.setattr(PostgresSnapshot, "copied", lambda self, state, tables: True)
+    found = reconcile(made.of, report=once("waiting", lambda: made.sql("insert into {schema}.users values (0, 'n', 'n')")))
+    assert found.tables[0].extra == 1
+
+
+def test_a_log_that_is_taken_for_further_than_it_is_lacks_rows(shop: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = shop()
+    filled(made)
+    made.catch_up()
+    made.sql("insert into {schema}.users values (0, 'n', 'n')")
+    monkeypatch.setattr(PostgresSnapshot, "reached", lambda self, state: True)
+    assert reconcile(made.of).tables[0].missing == 1

@@ -18,8 +18,12 @@ AHEAD = 2  # ranges
 _Found = pa.Table | BaseException | None
 
 
+class _Stopped(Exception):
+    """Nobody wants the rest."""
+
+
 def csv_ranges(connection: "Connection", statement: Any, columns: Sequence[str]) -> Iterator[pa.Table]:
-    """All columns as text. If it is not read to its end, the connection is of no use any more."""
+    """All columns as text. If it is not read to its end, the transaction of the connection goes on as if it had not begun."""
     found: queue.Queue[_Found] = queue.Queue(AHEAD)
     stopping = threading.Event()
     reader = threading.Thread(
@@ -46,14 +50,14 @@ def _read(
     stopping: threading.Event,
 ) -> None:
     try:
-        with connection.cursor().copy(statement) as copy:
+        with connection.transaction(), connection.cursor().copy(statement) as copy:  # a savepoint of the transaction
             parts, rows, size = list[bytes | bytearray | memoryview](), 0, 0
             for row in copy:  # the server sends each row in a message of its own
                 parts.append(row)
                 rows, size = rows + 1, size + len(row)
                 if rows >= RANGE_ROWS or size >= RANGE_BYTES:
                     if stopping.is_set():
-                        return
+                        raise _Stopped
                     found.put(csv_columns(b"".join(parts), columns))
                     parts, rows, size = [], 0, 0
             if parts:

@@ -70,7 +70,7 @@ def blocks_of(topic: Topic, ends: Sequence[int]) -> Iterator[Block]:
 def _block(partition: int, parts: Sequence[tuple[Places, pa.RecordBatch]], end: int) -> Block:
     offsets = np.concatenate([offsets for offsets, _ in parts])
     table = pa.Table.from_batches([rows for _, rows in parts])
-    keys, values = (pl.Series(table[name].cast(pa.large_binary())) for name in (KEY, VALUE))
+    keys, values = (pl.Series(table[name]) for name in (KEY, VALUE))
     count = int(np.searchsorted(offsets, end))  # the last frame may go on behind the end
     return Block(partition, offsets[:count], keys.head(count), values.head(count))
 
