@@ -7,12 +7,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import orjson
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from penstock.capture.fenced_topic import FencedTopic
 from penstock.capture.naming import TRANSACTIONS
-from penstock.core.arrow import values_in
+from penstock.capture.port import Flags, Places
+from penstock.core.arrow import array_of, filled, joined, values_in
 from penstock.core.columns import HEADERS, KEY, VALUE
 from penstock.errors import AlreadyThere, Damaged, NotFound
 from penstock.log.port import Chunk, Log, Topic, TopicSpec
@@ -20,7 +23,8 @@ from penstock.log.port import Chunk, Log, Topic, TopicSpec
 HEADER = "penstock"
 FORMAT = 1
 MAX_RECORD = 16 << 20
-_FIRST_LOOK = 64
+_FIRST_LOOK = 16
+_HEADERS = pa.map_(pa.string(), pa.binary())
 
 
 @dataclass(frozen=True)
@@ -60,6 +64,50 @@ class Entry:
         return orjson.dumps(fields | {"ts_ms": self.time // 1000})
 
 
+@dataclass(frozen=True)
+class Entries:
+    """Records of the journal, by columns."""
+
+    keys: pa.Array
+    values: pa.Array
+
+    @staticmethod
+    def of(*entries: Entry) -> "Entries":
+        keys = pa.array([orjson.dumps({"id": entry.transaction}) for entry in entries], pa.binary())
+        return Entries(keys, pa.array([entry.value() for entry in entries], pa.binary()))
+
+    @staticmethod
+    def begins(ids: pa.Array, times: Places) -> "Entries":
+        """BEGIN of transactions; times: microseconds."""
+        return Entries._made("BEGIN", ids, times, "null", "null")
+
+    @staticmethod
+    def ends(ids: pa.Array, times: Places, counts: Mapping[str, Places]) -> "Entries":
+        """END of transactions. counts: by `schema.table`, the events of each transaction."""
+        total = np.sum([np.zeros(len(ids), np.int64), *counts.values()], axis=0)
+        tables = [
+            filled(joined(f',{{"data_collection":{orjson.dumps(name).decode()},"event_count":', _numbers(n, n == 0), "}", ""), "")
+            for name, n in counts.items()
+        ]
+        listed: pa.Array = pc.utf8_ltrim(joined("", *tables, ""), ",") if tables else pa.array([""] * len(ids))
+        return Entries._made("END", ids, times, _numbers(total), joined("[", listed, "]", ""))
+
+    @staticmethod
+    def _made(status: str, ids: pa.Array, times: Places, events: pa.Array | str, tables: pa.Array | str) -> "Entries":
+        values = joined(
+            *(f'{{"status":"{status}","id":"', ids, '","event_count":', events, ',"data_collections":', tables),
+            *(',"ts_ms":', _numbers(times // 1000), "}", ""),
+        )
+        return Entries(joined('{"id":"', ids, '"}', "").cast(pa.binary()), values.cast(pa.binary()))
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+
+def _numbers(numbers: Places, absent: Flags | None = None) -> pa.Array:
+    return array_of(numbers, absent).cast(pa.utf8())
+
+
 def journal_topic(log: Log, capture: str) -> Topic:
     """The topic, made if it is missing."""
     name = f"{capture}.{TRANSACTIONS}"
@@ -91,22 +139,20 @@ class Journal:
     def __init__(self, topic: FencedTopic) -> None:
         self._topic = topic
 
-    def begin(self, batch: int, intent: Mapping[str, Any], entries: Sequence[Entry]) -> None:
+    def begin(self, batch: int, intent: Mapping[str, Any], entries: Entries) -> None:
         """Notes down what is going to be written, before it is."""
         self._append(2 * batch, entries, {"format": FORMAT, "batch": batch, "intent": intent})
 
-    def end(self, state: CaptureState, entries: Sequence[Entry]) -> None:
+    def end(self, state: CaptureState, entries: Entries) -> None:
         """The batch is in its topics as a whole."""
         said = {"batch": state.batch, "position": state.position, "offsets": state.offsets, "tables": state.tables}
         more = {"open": state.open} | ({"resnapshot": state.resnapshot} if state.resnapshot else {})
         self._append(2 * state.batch + 1, entries, {"format": FORMAT, **said, **more})
 
-    def _append(self, number: int, entries: Sequence[Entry], header: Mapping[str, Any]) -> None:
-        values = pa.array([entry.value() for entry in entries], pa.binary())
-        keys = pa.array([orjson.dumps({"id": entry.transaction}) for entry in entries], pa.binary())
-        said = [None] * (len(entries) - 1) + [{HEADER: orjson.dumps(header)}]
-        headers = pa.array([list(each.items()) if each else None for each in said], pa.map_(pa.string(), pa.binary()))
-        self._topic.append(0, pa.record_batch([values, keys, headers], [VALUE, KEY, HEADERS]), number)
+    def _append(self, number: int, entries: Entries, header: Mapping[str, Any]) -> None:
+        said = pa.array([[(HEADER, orjson.dumps(header))]], _HEADERS)
+        headers = pa.concat_arrays([pa.nulls(len(entries) - 1, _HEADERS), said])
+        self._topic.append(0, pa.record_batch([entries.values, entries.keys, headers], [VALUE, KEY, HEADERS]), number)
 
 
 def said_backwards(topic: Topic) -> Iterator[tuple[int, Mapping[str, Any]]]:
@@ -116,19 +162,23 @@ def said_backwards(topic: Topic) -> Iterator[tuple[int, Mapping[str, Any]]]:
     stop, look = end.next, _FIRST_LOOK
     while stop > end.first:
         start = max(end.first, stop - look)
-        found = [said for chunk in topic.read(0, start, stop) for said in said_in(chunk)]
-        yield from reversed([said for said in found if start <= said[0] < stop])
+        found = [said for chunk in topic.read(0, start, stop) for said in _texts_in(chunk) if start <= said[0] < stop]
+        yield from ((offset, _decoded(text)) for offset, text in reversed(found))  # of which few are asked for
         stop, look = start, 4 * look
 
 
 def said_in(chunk: Chunk) -> list[tuple[int, Mapping[str, Any]]]:
     """The headers of a chunk, each with the offset of its record."""
+    return [(offset, _decoded(text)) for offset, text in _texts_in(chunk)]
+
+
+def _texts_in(chunk: Chunk) -> list[tuple[int, bytes]]:
     if HEADERS not in chunk.rows.schema.names:
         return []
     headers = chunk.rows.column(HEADERS)
     offsets = chunk.offsets[headers.is_valid().to_numpy(zero_copy_only=False)].tolist()
     found = [dict(pairs).get(HEADER) for pairs in values_in(headers.drop_null(), list)]
-    return [(offset, _decoded(text)) for offset, text in zip(offsets, found, strict=True) if text]
+    return [(offset, text) for offset, text in zip(offsets, found, strict=True) if text]
 
 
 def _decoded(text: bytes) -> Mapping[str, Any]:

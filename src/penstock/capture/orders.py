@@ -30,15 +30,13 @@ def orders_of(changes: Sequence[Changes], before: Mapping[Table, int]) -> list[O
     ]
 
 
-def counts_of(changes: Sequence[Changes], transactions: int, before: Mapping[Table, int]) -> list[dict[Table, int]]:
+def counts_of(changes: Sequence[Changes], transactions: int, before: Mapping[Table, int]) -> dict[Table, Places]:
     """How many changes of each table each of the transactions has."""
-    counts: list[dict[Table, int]] = [{} for _ in range(transactions)]
-    if counts:
-        counts[0] |= before
+    counts = {table: np.zeros(transactions, np.int64) for table in (*before, *(each.table for each in changes))}
+    for table, more in before.items():
+        counts[table][:1] += more
     for each in changes:
-        for number, more in enumerate(np.bincount(each.transaction, minlength=transactions).tolist()):
-            if more:
-                counts[number][each.table] = counts[number].get(each.table, 0) + more
+        counts[each.table] += np.bincount(each.transaction, minlength=transactions)
     return counts
 
 

@@ -10,13 +10,13 @@ import pyarrow as pa
 from penstock.capture.envelopes import Envelope, flat_key, wrapped
 from penstock.capture.fenced_topic import FencedTopic
 from penstock.capture.gathering import by_table
-from penstock.capture.journal import CaptureState, Entry, Found, Journal, journal_topic, read_journal
+from penstock.capture.journal import CaptureState, Entries, Entry, Found, Journal, journal_topic, read_journal
 from penstock.capture.naming import TopicNames
 from penstock.capture.orders import counts_of, orders_of
-from penstock.capture.port import Batch, Changes, Json, Table, TableFacts
+from penstock.capture.port import Batch, Changes, Json, Places, Table, TableFacts
 from penstock.capture.truncates import Keys, live_keys, without_truncates
 from penstock.capture.unchanged import UnchangedValues, Written
-from penstock.core.arrow import values_in
+from penstock.core.arrow import array_of, values_in
 from penstock.core.columns import KEY
 from penstock.errors import AlreadyThere, Mismatch, NotFound
 from penstock.log.intake.partitioning import partitions_by_key
@@ -76,7 +76,9 @@ class Writer:
             self._append(each.table, records, number, offsets)
         self._make_topics(batch.tables, offsets)
         goes_on = len(transactions) > 0 and not transactions.ends[-1]
-        still_open = {"id": _ids(batch)[-1], "counts": [[*table, n] for table, n in counts[-1].items()]} if goes_on else None
+        still_open = (
+            {"id": _ids(batch)[-1], "counts": [[*table, int(n[-1])] for table, n in counts.items() if n[-1]]} if goes_on else None
+        )
         state = CaptureState(number, batch.position, offsets, tables, still_open, self.state.resnapshot)
         self._journal.end(state, _entries(batch, "END", counts))
         self._fail("capture.ended")
@@ -98,9 +100,9 @@ class Writer:
     def _note(self, state: CaptureState, id: str) -> CaptureState:
         """Makes the state durable, under a transaction of this id that has no changes."""
         state, now = replace(state, batch=state.batch + 1, open=None), time.time_ns() // 1000
-        self._journal.begin(state.batch, {"kind": RESNAPSHOT}, [Entry("BEGIN", id, now)])
+        self._journal.begin(state.batch, {"kind": RESNAPSHOT}, Entries.of(Entry("BEGIN", id, now)))
         self._fail("capture.begun")
-        self._journal.end(state, [Entry("END", id, now, {})])
+        self._journal.end(state, Entries.of(Entry("END", id, now, {})))
         self._fail("capture.ended")
         self.state = state
         return state
@@ -194,13 +196,13 @@ def _ids(batch: Batch) -> list[str]:
     return values_in(batch.transactions.id, str)
 
 
-def _entries(batch: Batch, status: str, counts: Sequence[Mapping[Table, int]]) -> list[Entry]:
+def _entries(batch: Batch, status: str, counts: Mapping[Table, Places]) -> Entries:
     """What the journal says of the transactions that begin or end here; of a part of one that does neither, that it goes on."""
-    transactions, ids, times = batch.transactions, _ids(batch), batch.transactions.time.tolist()
-    said = (transactions.begins if status == "BEGIN" else transactions.ends).tolist()
-    entries = [Entry(status, ids[i], times[i], _named(counts[i]) if status == "END" else None) for i in range(len(ids)) if said[i]]
-    return entries or [Entry("PART", ids[0] if ids else "", times[0] if times else 0)]
-
-
-def _named(counts: Mapping[Table, int]) -> dict[str, int]:
-    return {f"{schema}.{table}" if schema else table: count for (schema, table), count in counts.items()}
+    transactions = batch.transactions
+    said = transactions.begins if status == "BEGIN" else transactions.ends
+    if not said.any():
+        return Entries.of(Entry("PART", _ids(batch)[0], int(transactions.time[0])) if len(transactions) else Entry("PART", "", 0))
+    ids, times = transactions.id.filter(array_of(said)), transactions.time[said]
+    if status == "BEGIN":
+        return Entries.begins(ids, times)
+    return Entries.ends(ids, times, {".".join(filter(None, table)): count[said] for table, count in counts.items()})

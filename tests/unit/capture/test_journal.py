@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+import numpy as np
 import orjson
 import pyarrow as pa
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.capture.fenced_topic import FencedTopic
-from penstock.capture.journal import HEADER, CaptureState, Entry, Found, Journal, journal_topic, read_journal
+from penstock.capture.journal import HEADER, CaptureState, Entries, Entry, Found, Journal, journal_topic, read_journal
 from penstock.core.columns import HEADERS, KEY, VALUE
 from penstock.errors import Damaged
 from penstock.log.file.log import FileLog
@@ -32,8 +33,9 @@ def journal_on(log: Log, generation: int = 0) -> Journal:
     return Journal(topic)
 
 
-def entries(status: str, count: int = 1) -> list[Entry]:
-    return [Entry(status, f"{i}:{i}", 1_000_000 * i, {"public.users": i} if status == "END" else None) for i in range(count)]
+def entries(status: str, count: int = 1) -> Entries:
+    told = ({"public.users": i} if status == "END" else None for i in range(count))
+    return Entries.of(*(Entry(status, f"{i}:{i}", 1_000_000 * i, each) for i, each in enumerate(told)))
 
 
 def state(batch: int) -> CaptureState:
@@ -79,8 +81,8 @@ def test_a_batch_that_is_begun_or_ended_again_is_noted_once(log: Log) -> None:
 
 def test_records_are_those_of_debezium(log: Log) -> None:
     journal = journal_on(log)
-    journal.begin(1, {}, [Entry("BEGIN", "7:99", 1_500_000)])
-    journal.end(state(1), [Entry("END", "7:99", 1_500_000, {"public.users": 2, "public.orders": 1})])
+    journal.begin(1, {}, Entries.of(Entry("BEGIN", "7:99", 1_500_000)))
+    journal.end(state(1), Entries.of(Entry("END", "7:99", 1_500_000, {"public.users": 2, "public.orders": 1})))
     topic = log.topic("shop.transaction")
     rows = [row for chunk in topic.read(0) for row in chunk.rows.to_pylist()]
     assert [row[KEY] for row in rows] == [b'{"id":"7:99"}'] * 2
@@ -103,3 +105,13 @@ def test_a_journal_of_a_later_version_is_refused(log: Log, said: bytes) -> None:
     topic.append(0, pa.record_batch([pa.array([b"{}"]), pa.array([b"{}"]), headers], [VALUE, KEY, HEADERS]))
     with pytest.raises(Damaged, match="cannot be read"):
         found(log)
+
+
+def test_many_transactions_are_told_as_each_one_alone_would_be() -> None:
+    ids, times = pa.array(["1:5", "2:6", "3:7"]), np.array([1_500_000, 2_000_000, -1_500])
+    counts = {'public."odd"': np.array([1, 0, 2]), "users": np.array([3, 0, 0]), "never": np.zeros(3, np.int64)}
+    told = [{name: int(count[i]) for name, count in counts.items() if count[i]} for i in range(3)]
+    each = list(zip(ids.to_pylist(), times.tolist(), told, strict=True))
+    assert Entries.begins(ids, times) == Entries.of(*(Entry("BEGIN", id, time) for id, time, _ in each))
+    assert Entries.ends(ids, times, counts) == Entries.of(*(Entry("END", id, time, of) for id, time, of in each))
+    assert Entries.ends(ids, times, {}) == Entries.of(*(Entry("END", id, time, {}) for id, time, _ in each))

@@ -36,7 +36,9 @@ def test_numbers_and_counts_are_those_of_counting_one_by_one(seed: int, many: in
         found = zip(each.transaction.tolist(), each.index.tolist(), orders.total.tolist(), orders.of_table.tolist(), strict=True)
         for transaction, index, total, of_table in found:
             assert should[transaction, index] == (total, of_table)
-    assert counts_of(changes, 4, before) == [dict(each) for each in seen]
+    counts = counts_of(changes, 4, before)
+    assert {table: count.tolist() for table, count in counts.items()} == {table: [each[table] for each in seen] for table in counts}
+    assert set().union(*seen) <= counts.keys()
 
 
 def test_changes_at_the_same_place_stand_as_they_are_given() -> None:
@@ -46,4 +48,4 @@ def test_changes_at_the_same_place_stand_as_they_are_given() -> None:
 
 def test_nothing_has_no_numbers() -> None:
     assert orders_of([], {}) == []
-    assert counts_of([], 0, {}) == []
+    assert counts_of([], 0, {}) == {}

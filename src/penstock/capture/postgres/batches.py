@@ -1,6 +1,6 @@
 """Messages gathered into batches that hold whole transactions only."""
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from penstock.capture.postgres.messages import BEGIN, COMMIT
 
@@ -30,17 +30,21 @@ class Batcher:
         return self._whole > 0
 
     def add(self, message: bytes) -> None:
-        self._messages.append(message)
-        self.held += len(message)
-        self._unfinished += len(message)
-        kind = message[0] if message else None  # what is wrong with an empty one is said where it is decoded
-        self._open = kind == BEGIN or (self._open and kind != COMMIT)
-        if not self._open:
-            self._whole, self._unfinished = len(self._messages), 0
+        self.add_all([message])
 
-    def add_all(self, messages: Iterable[bytes]) -> None:
-        for message in messages:
-            self.add(message)
+    def add_all(self, messages: Sequence[bytes]) -> None:
+        # What is wrong with an empty message is said where it is decoded.
+        kinds, size = bytes([message[0] if message else 0 for message in messages]), sum(map(len, messages))
+        begin, commit = kinds.rfind(BEGIN), kinds.rfind(COMMIT)
+        self._open = begin > commit if max(begin, commit) >= 0 else self._open
+        whole = len(messages) if not self._open else max(begin, 0)
+        if whole or begin == 0:
+            self._whole = len(self._messages) + whole
+            self._unfinished = size - sum(map(len, messages[:whole])) if self._open else 0
+        else:
+            self._unfinished += size
+        self._messages += messages
+        self.held += size
 
     def take(self) -> list[bytes]:
         """All that is whole; it is not held any longer."""

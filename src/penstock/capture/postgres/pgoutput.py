@@ -202,6 +202,9 @@ class _Piece:
 
 def _pieces(messages: Sequence[bytes]) -> Iterator[Messages]:
     """The messages in pieces whose bytes can be laid one behind the other."""
+    if messages and sum(map(len, messages)) <= AT_ONCE:
+        yield Messages(messages, 0)
+        return
     first, size = 0, 0
     for i, message in enumerate(messages):
         size += len(message)

@@ -17,6 +17,7 @@ from penstock.capture.postgres.messages import BEGIN, COMMIT, DELETE, INSERT, TR
 from penstock.capture.postgres.pgoutput import Decoder
 from penstock.capture.postgres.position import WalPosition
 from penstock.capture.postgres.types import Types
+from penstock.core.arrow import array_of, joined
 
 # Columns that were not sent: of the table with this object id, as it was, by the keys of all changes, the rows that are wanted.
 LookUp = Callable[[int, Shape, Sequence[pa.Array], Sequence[str], Places], Mapping[int, Mapping[str, str]]]
@@ -123,7 +124,7 @@ class Streaming:
         if still_open and still_open.commit_lsn in used:
             lsn, xid, time = np.r_[lsn, still_open.commit_lsn], np.r_[xid, still_open.xid], np.r_[time, still_open.time]
             ends = np.r_[ends, False]
-        ids = pa.array([f"{x}:{at}" for x, at in zip(xid.tolist(), lsn.tolist(), strict=True)], pa.utf8())
+        ids = joined(array_of(xid).cast(pa.utf8()), array_of(lsn).cast(pa.utf8()), ":")
         times = np.maximum.accumulate(np.r_[position.time, time])[1:]  # clocks go back, the order of commits does not
         return port.Transactions(ids, xid, lsn, times, lsn != position.open_lsn, ends)
 
