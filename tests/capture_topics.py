@@ -64,6 +64,7 @@ def told(log: Log, names: TopicNames) -> list[Event]:
         for record in envelopes_of(log, names.topic(table)):
             value = record.value
             assert (value["source"]["schema"], value["source"]["table"]) == table
+            assert record.transaction in begun, f"{record.transaction} has not begun"
             place = begun[record.transaction], value["transaction"]["total_order"]
             assert reached.get(record.partition, (-1, -1)) < place, f"doubled, or out of order: {record}"
             reached[record.partition] = place

@@ -38,7 +38,7 @@ def postgres_schema(server: PostgresServer) -> Iterator[PostgresSchema]:
 class SqliteDatabase:
     """A file."""
 
-    schema = ""
+    schema = "main"
 
     def __init__(self, place: Path) -> None:
         self.path = place / "shop.db"

@@ -28,7 +28,7 @@ class CapturedDatabase(Protocol):
 
     @property
     def schema(self) -> str:
-        """Of its tables; empty where the database has none."""
+        """Of its tables, as the kind of engine names them; empty where there is none."""
         ...
 
     def execute(self, *statements: str) -> None:

@@ -101,7 +101,14 @@ def _records(topic: Topic, partition: int) -> Iterator[Record]:
     for chunk in topic.read(partition, topic.ends()[partition].first):
         keys, values = values_in(chunk.rows.column(KEY), bytes), chunk.rows.column(VALUE).to_pylist()
         for offset, key, value in zip(chunk.offsets.tolist(), keys, values, strict=True):
-            yield Record(partition, offset, key.decode(), None if value is None else orjson.loads(value))
+            yield Record(partition, offset, key.decode(), None if value is None else _json(value))
+
+
+def _json(value: bytes) -> Any:
+    try:
+        return orjson.loads(value)
+    except orjson.JSONDecodeError as error:
+        raise AssertionError(f"no JSON: {value[:200]!r}") from error
 
 
 def _journal_record(offset: int, value: Mapping[str, Any], headers: Mapping[str, bytes]) -> JournalRecord:
