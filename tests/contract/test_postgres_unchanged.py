@@ -140,3 +140,22 @@ def test_values_that_stayed_are_written_once_though_the_batch_is_made_again(foll
     of.sql("update t set n = 0")
     of.catch_up()
     assert [row["big"] for _, row in of.changes("t")] == [VALUE + str(i) for i in range(1, 6)] * 3
+
+
+def test_many_values_that_stayed_are_written_in_batches_that_fit_into_memory(follow: Follow) -> None:
+    of = follow(TABLE + f"insert into t select i, {BIG} || i, 0 from generate_series(1, 1300) i")
+    of.catch_up()
+    of.batches.clear()
+    of.sql("begin; insert into t values (0, 'small', 0); update t set n = id where id > 0; update t set n = -n; commit")
+    of.sql("update t set n = 7")
+    of.sql("insert into t values (-1, 'last', 0)")
+    while len(of.batches) < 4:
+        of.go_on()
+    of.start().catch_up()
+    assert max(len(changes) for batch in of.batches for changes in batch.changes) <= 501
+    assert len(of.batches) >= 8
+    rows = {row["id"]: (row["big"], row["n"]) for row in of.rows("t")}
+    assert rows == {-1: ("last", 0), 0: ("small", 7)} | {i: (VALUE + str(i), 7) for i in range(1, 1301)}
+    ids = [row["id"] for op, row in of.changes("t") if op != "r"]
+    assert ids == [0, *range(1, 1301), *ids[1301:2602], *ids[2602:3903], -1]
+    assert sorted(ids[1301:2602]) == sorted(ids[2602:3903]) == list(range(1301))

@@ -57,3 +57,9 @@ class Batcher:
         taken, self._messages = self._messages, []
         self._whole, self.held, self._unfinished = 0, 0, 0
         return taken
+
+    def give_back(self, messages: Sequence[bytes], within: bool) -> None:
+        """The last of those that were taken, to be taken again. within: whether they begin inside of a transaction."""
+        rest, self._messages = self._messages, []
+        self._whole, self.held, self._unfinished, self._open = 0, 0, 0, within
+        self.add_all([*messages, *rest])

@@ -109,9 +109,10 @@ class PostgresEngine:
         pressing = self._copies.left or self._given < self._watch.begin
         if pressing:
             self._ask()
-        messages, self._behind = self._behind or self._stream.next(min(wait, ASKING) if pressing else wait), []
+        if not self._streaming.ready:
+            messages, self._behind = self._behind or self._stream.next(min(wait, ASKING) if pressing else wait), []
+            self._streaming.add(messages)
         passed = self._stream.passed
-        self._streaming.add(messages)
         batch = self._next(passed)
         if not self._streaming.held:
             self._given = passed

@@ -66,8 +66,13 @@ class State:
 class Decoder:
     """Decodes the messages of one connection."""
 
-    def __init__(self) -> None:
-        self._state = State()
+    def __init__(self, state: State | None = None) -> None:
+        self._state = state or State()
+
+    @property
+    def state(self) -> State:
+        """What the messages so far leave behind: another decoder may go on from it."""
+        return self._state
 
     @property
     def within_transaction(self) -> bool:

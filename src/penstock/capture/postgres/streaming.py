@@ -11,7 +11,7 @@ import pyarrow as pa
 from penstock.capture import port
 from penstock.capture.port import Changes, Flags, Places, Table, TableFacts
 from penstock.capture.postgres.batches import Batcher
-from penstock.capture.postgres.changes import Batch, TableChanges
+from penstock.capture.postgres.changes import OLD_ROW, Batch, TableChanges
 from penstock.capture.postgres.converting import KeyOf, Shape, converted, shape_of
 from penstock.capture.postgres.messages import BEGIN, COMMIT, DELETE, INSERT, TRUNCATE, UPDATE, Relation, Truncate
 from penstock.capture.postgres.pgoutput import Decoder
@@ -22,6 +22,7 @@ from penstock.core.arrow import array_of, joined
 # Columns that were not sent: of the table with this object id, as it was, by the keys of all changes, the rows that are wanted.
 LookUp = Callable[[int, Shape, Sequence[pa.Array], Sequence[str], Places], Mapping[int, Mapping[str, str]]]
 BOUND = 16 << 20  # bytes of a transaction that are decoded at once; as records they are several times as many
+UNSENT = 500  # values of a batch that were not sent: as they are large, a batch of all that fit otherwise could be huge
 _LSN, _COUNT = struct.Struct(">Q"), struct.Struct(">I")
 
 
@@ -54,6 +55,11 @@ class Streaming:
         return self._batcher.held > 0
 
     @property
+    def ready(self) -> bool:
+        """Whether `decoded` has something to give, before more has come."""
+        return self._batcher.has_whole or self._batcher.full
+
+    @property
     def open_xid(self) -> int | None:
         """The transaction of which a part was decoded."""
         return self._decoder.open.xid if self._decoder.open else None
@@ -74,7 +80,7 @@ class Streaming:
             messages = self._batcher.take_part()
         else:
             return None
-        return self._without_written(self._decoder.decode(messages))
+        return self._without_written(self._some_of(messages))
 
     def cut_off(self) -> Batch:
         """All that has come, whether or not a transaction goes on behind it."""
@@ -114,6 +120,19 @@ class Streaming:
         self._told |= new
         return new
 
+    def _some_of(self, messages: Sequence[bytes]) -> Batch:
+        """What these messages say; where many values were not sent, which may be large, what the first of them say. The others are
+        there the next time."""
+        start, some = self._decoder.state, messages
+        decoded = self._decoder.decode(messages)
+        while (unsent := _unsent(decoded)) > UNSENT and len(some) > 1:
+            some = some[: max(1, min(len(some) * UNSENT // unsent, len(some) - 1))]
+            self._decoder = Decoder(start)
+            decoded = self._decoder.decode(some)
+        if len(some) < len(messages):
+            self._batcher.give_back(messages[len(some) :], self._decoder.within_transaction)
+        return decoded
+
     def _transactions(self, decoded: Batch) -> port.Transactions:
         """Those that have changes, in their order."""
         ended, position, still_open = decoded.transactions, self.position, self._decoder.open
@@ -148,6 +167,13 @@ class Streaming:
         tables = [each if new.all() else each.taken(new) for each in decoded.tables if (new := _new(each, position)).any()]
         truncates = [each for each in decoded.truncates if _is_new(each, position)]
         return replace(decoded, tables=tuple(tables), truncates=tuple(truncates))
+
+
+def _unsent(decoded: Batch) -> int:
+    """How many values have to be filled in."""
+    return sum(
+        int(np.count_nonzero(column.unchanged & (changes.old != OLD_ROW))) for changes in decoded.tables for column in changes.after
+    )
 
 
 def _lsns(decoded: Batch) -> Iterator[Places]:
