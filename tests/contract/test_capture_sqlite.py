@@ -345,6 +345,18 @@ def test_patterns_mean_tables_and_not_our_own(database: Database) -> None:
         TriggersKind().tables(database.definition, ["nothing"])
 
 
+def test_what_the_database_keeps_can_be_looked_at_and_removed_by_hand(database: Database) -> None:
+    database.execute("create table t (id integer primary key, v int unique)")
+    database.follow("t")
+    kind = TriggersKind()
+    assert kind.look(database.definition).trouble is None
+    database.execute("drop trigger penstock_shop_t_after_update")
+    assert "missing: t" in str(kind.look(database.definition).trouble)
+    database.execute(*kind.leftovers(database.definition))
+    assert "not there any more" in str(kind.look(database.definition).trouble)
+    assert database.execute("select count(*) from sqlite_master where name like 'penstock%'") == [(0,)]
+
+
 def drop_trigger(database: Database) -> None:
     database.execute("drop trigger penstock_shop_t_after_update")
 

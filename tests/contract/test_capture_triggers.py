@@ -18,7 +18,7 @@ from amount import cases
 from capture_killed import KILLS, PATIENCE, Followed
 from contract.capture_databases import PostgresSchema, postgres_schema
 from penstock.capture.definition import CaptureDefinition
-from penstock.capture.kind import kind_of
+from penstock.capture.kind import Inspecting, kind_of
 from penstock.capture.port import Engine
 from penstock.capture.postgres.kind import PostgresKind
 from penstock.capture.triggers.kind import TriggersKind
@@ -582,5 +582,20 @@ def test_a_database_that_was_restored_from_an_older_copy_is_a_loud_stop(database
         followed.go_on()
 
 
+def test_what_the_database_keeps_can_be_looked_at_and_removed_by_hand(database: Database) -> None:
+    database.execute("create table t (id int primary key)")
+    database.follow("t")
+    database.execute("insert into t values (1)")
+    kind = TriggersKind()
+    assert (kind.look(database.definition).kept_bytes or 0) > 0
+    assert kind.look(database.definition).trouble is None
+    database.execute("alter table t disable trigger all")
+    assert f"{database.name}.t" in str(kind.look(database.definition).trouble)
+    database.execute(*kind.leftovers(database.definition))
+    assert "not there any more" in str(kind.look(database.definition).trouble)
+    assert database.execute("select count(*) from pg_trigger where tgname like %s", f"!%{database.name}%") == [(0,)]
+
+
 def test_the_kind_is_found_by_its_name() -> None:
     assert isinstance(kind_of("triggers"), TriggersKind)
+    assert isinstance(kind_of("triggers"), Inspecting)

@@ -4,14 +4,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from penstock.capture.definition import CaptureDefinition
-from penstock.capture.kind import EngineKind, Finding
+from penstock.capture.kind import Finding, Kept
 from penstock.capture.port import Engine, Table
 from penstock.capture.postgres.patterns import tables_of
 from penstock.capture.sqlite.connecting import is_sqlite
 from penstock.capture.sqlite.tables import tables_of as sqlite_tables_of
 from penstock.capture.triggers.postgres import setting_up as postgres
 from penstock.capture.triggers.sqlite import setting_up as sqlite
-from penstock.errors import PenstockError
+from penstock.errors import PenstockError, SlotLost
 from penstock.storage.port import Storage
 
 
@@ -35,6 +35,13 @@ class TriggersKind:
 
     def tear_down(self, definition: CaptureDefinition) -> Sequence[str]:
         return _of(definition).tear_down(definition)
+
+    def look(self, definition: CaptureDefinition) -> Kept:
+        """What the outbox holds that was not written yet."""
+        return _of(definition).look(definition)
+
+    def leftovers(self, definition: CaptureDefinition) -> Sequence[str]:
+        return _of(definition).leftovers(definition)
 
 
 class PostgresTriggers:
@@ -69,6 +76,23 @@ class PostgresTriggers:
         with postgres.connected(definition) as connection:
             return postgres.remove(connection, definition)
 
+    def look(self, definition: CaptureDefinition) -> Kept:
+        from penstock.capture.triggers.postgres.outbox import Outbox
+
+        sql = postgres.outbox_of(definition)
+        with postgres.connected(definition) as connection:
+            try:
+                Outbox(connection, sql).about()
+            except SlotLost as error:
+                return Kept(trouble=error.what)
+            there = postgres.installed(connection, sql)
+            off = [".".join(table) for table in definition.tables if not there.get(table)]
+            trouble = f"triggers are missing or switched off: {', '.join(off)}" if off else None
+            return Kept(kept_bytes=Outbox(connection, sql).size(), trouble=trouble)
+
+    def leftovers(self, definition: CaptureDefinition) -> Sequence[str]:
+        return [postgres.outbox_of(definition).gone()]  # triggers go with their function
+
 
 class SqliteTriggers:
     """An outbox in the same file."""
@@ -101,6 +125,23 @@ class SqliteTriggers:
     def tear_down(self, definition: CaptureDefinition) -> Sequence[str]:
         return sqlite.remove(definition)
 
+    def look(self, definition: CaptureDefinition) -> Kept:
+        from penstock.capture.triggers.sqlite.outbox import SqliteOutbox
 
-def _of(definition: CaptureDefinition) -> EngineKind:
+        sql = sqlite.outbox_of(definition)
+        with sqlite.opened(sqlite.file_of(definition)) as file, file.reading() as connection:
+            try:
+                SqliteOutbox(sql).about(connection)
+            except SlotLost as error:
+                return Kept(trouble=error.what)
+            there = sqlite.installed(connection, sql)
+        off = [name for _, name in definition.tables if name not in there]
+        return Kept(trouble=f"triggers are missing: {', '.join(off)}" if off else None)
+
+    def leftovers(self, definition: CaptureDefinition) -> Sequence[str]:
+        sql = sqlite.outbox_of(definition)
+        return [*(statement for _, name in definition.tables for statement in sql.without(name)), *sql.gone()]
+
+
+def _of(definition: CaptureDefinition) -> PostgresTriggers | SqliteTriggers:
     return SqliteTriggers() if is_sqlite(definition.url) else PostgresTriggers()
