@@ -417,3 +417,16 @@ def test_a_log_that_is_taken_for_further_than_it_is_lacks_rows(shop: Made, monke
     made.sql("insert into {schema}.users values (0, 'n', 'n')")
     monkeypatch.setattr(PostgresSnapshot, "reached", lambda self, state: True)
     assert reconcile(made.of).tables[0].missing == 1
+
+
+def test_a_table_that_is_not_read_to_its_end_is_read_again_at_the_same_snapshot(
+    shop: Made, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(comparing, "MANY", 5)
+    monkeypatch.setattr(csv_ranges, "RANGE_ROWS", 10)
+    made = shop()
+    large = "repeat('b', 50000)"  # so that there is more than sockets hold
+    made.sql(f"insert into {{schema}}.users select i, 'n', {large} from generate_series(1, 600) i")
+    made.catch_up()
+    made.sql("alter table {schema}.users add more int")
+    assert reconcile(made.of).equal

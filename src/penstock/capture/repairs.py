@@ -3,12 +3,12 @@ the engine. Each lies on disk until it is written, so that one that was killed i
 
 import uuid
 from dataclasses import dataclass
+from importlib.metadata import version
 
 import numpy as np
 import orjson
 import pyarrow as pa
 
-import penstock
 from penstock.capture.journal import CaptureState, Found
 from penstock.capture.port import DELETE, READ, Batch, Bytes, Changes, Json, Table, TableFacts, Transactions
 from penstock.capture.writer import RESNAPSHOT, Writer
@@ -44,7 +44,7 @@ class Marked:
     database: str
 
     def source(self, table: Table, time: int, lsn: int) -> str:
-        about = {"version": penstock.__version__, "connector": self.connector, "name": self.capture, "db": self.database}
+        about = {"version": version("penstock"), "connector": self.connector, "name": self.capture, "db": self.database}
         place = {"schema": table[0], "table": table[1], "snapshot": KIND, "ts_ms": time // 1000, "ts_us": time}
         return orjson.dumps(about | place | {"txId": None, "lsn": lsn}).decode()
 
