@@ -9,6 +9,7 @@ import psutil
 import pytest
 
 from contract.cdc_shop import PENSTOCK, Shop, own_server
+from penstock.capture.definition import CaptureDefinition
 from penstock.capture.postgres import kind as postgres_kind
 from penstock.capture.postgres.replication import Replication
 from penstock.capture.registry import Captures
@@ -197,8 +198,13 @@ def test_what_a_killed_preparation_has_left_is_found_again(shop: Shop, monkeypat
     def killed(*_: object) -> None:
         raise Killed
 
+    def set_up(kind: postgres_kind.PostgresKind, definition: CaptureDefinition) -> CaptureDefinition:
+        whole(kind, definition)
+        raise Killed
+
+    whole = postgres_kind.PostgresKind.set_up
     with monkeypatch.context() as patched:
-        patched.setattr(Captures, "change", killed)  # the database is prepared, and that is not noted down
+        patched.setattr(postgres_kind.PostgresKind, "set_up", set_up)
         patched.setattr(postgres_kind.PostgresKind, "tear_down", killed)
         with pytest.raises(Killed):
             shop.add()
