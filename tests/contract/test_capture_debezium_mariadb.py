@@ -163,7 +163,10 @@ def test_a_database_is_looked_at_before_it_is_followed(followed: Followed, monke
     assert kind.tables(followed.definition, ["t*", f"{name}.items"]) == [(name, "types"), (name, "items")]
     with pytest.raises(NotFound, match="no table is called 'nothing'"):
         kind.tables(followed.definition, ["nothing"])
-    assert kind.set_up(followed.definition) == followed.definition
+    made = kind.set_up(followed.definition)
+    assert kind.set_up(made) == made
+    with pytest.raises(NotFollowable, match="none that are added later"):
+        kind.set_up(replace(made, tables=(*made.tables, (name, "more"))))
     assert kind.tear_down(followed.definition) == []
     monkeypatch.setenv("PENSTOCK_TEST_WRONG", "wrong")
     wrong = replace(followed.definition, secret=Secret(variable="PENSTOCK_TEST_WRONG"))

@@ -208,7 +208,7 @@ def test_a_transaction_that_is_too_large_to_hold_comes_in_parts_and_goes_on_afte
                 raise Killed
 
     def run(fail: Any) -> None:
-        engine = DebeziumEngine(definition, LocalStorage(tmp_path / "engine"), tmp_path, bound=200_000)
+        engine = DebeziumEngine(definition, LocalStorage(tmp_path / "engine"), bound=200_000)
         CaptureRun(definition, log, LocalStorage(tmp_path / "capture"), engine, fail=fail).run(catch_up=True)
 
     try:

@@ -164,7 +164,8 @@ def test_values_that_were_not_sent_are_marked() -> None:
 def test_rows_of_a_snapshot_are_a_transaction_of_their_own() -> None:
     sent = Sent(DebeziumPosition(None, snapshot="s"))
     assert sent.add(change(1, "r", transaction=False), change(2, "r", transaction=False), heartbeat(), lsn=3) is None
-    batch = sent.assembly.take_snapshot("snapshot:s:0")
+    assert (sent.assembly.part(2500, False), sent.assembly.part(1, False), sent.assembly.part(2500, True)) == (0, 1, 2)
+    batch = sent.assembly.take_snapshot("snapshot:s:0", 2)
     assert keys(batch) == ['{"id":1}', '{"id":2}']
     assert batch.transactions.id.to_pylist() == ["snapshot:s:0"]
     assert batch.position["offset"] is None

@@ -83,6 +83,7 @@ class Assembly:
         self._whole: list[Transaction] = []
         self._open: Transaction | None = None
         self._held = 0  # bytes
+        self._copied = 0  # rows of a snapshot
         self._offset: Json | None = None
         self._latest = 0  # the batch of the process that the offset is of
 
@@ -124,9 +125,18 @@ class Assembly:
         self.number = self._latest if whole[-1].ends else self.number
         return self._batch(whole)
 
-    def take_snapshot(self, name: str) -> Batch:
-        """The rows of a snapshot that have come, as a transaction of their own."""
-        rows, self.snapshot = self.snapshot, []
+    def part(self, rows: int, complete: bool) -> int:
+        """How many rows of a snapshot can be put away together: at most so many, of one table, and not fewer than there are to come
+        of it. complete: no more will come."""
+        if not self.snapshot:
+            return 0
+        table = self.snapshot[0].table
+        found = next((i for i, row in enumerate(self.snapshot[:rows]) if row.table != table), min(rows, len(self.snapshot)))
+        return found if complete or found < len(self.snapshot) or found == rows else 0
+
+    def take_snapshot(self, name: str, count: int) -> Batch:
+        """So many rows of a snapshot that have come, as a transaction of their own."""
+        rows, self.snapshot = self.snapshot[:count], self.snapshot[count:]
         made = Transaction(name, 0, ends=True, rows=rows)
         made.time = max((_time(row.value["source"]) for row in rows), default=0)
         return self._batch([made])
@@ -156,13 +166,16 @@ class Assembly:
     def _change(self, schema: int, key: Any, value: Mapping[str, Any]) -> None:
         source, op = value["source"], value["op"]
         table: Table = (source.get("schema") or source.get("db") or "", source.get("table") or source.get("collection") or "")
+        source.setdefault("schema", table[0])
+        source["snapshot"] = "true" if op == "r" else "false"  # whether it is the first or the last one says nothing here
         shape = self._shapes.get(schema)
         if shape is None or op not in "rcudt":
             raise BadMessage(f"Debezium has sent a record of {'.'.join(table)} that is none of a row: op {op!r}")
         if op != "t" and not isinstance(key, dict):
             raise no_key(table)
         if op == "r" and not value.get("transaction"):
-            self.snapshot.append(Row(table, op, key, value, shape, len(self.snapshot)))
+            self._copied += 1
+            self.snapshot.append(Row(table, op, key, value, shape, self._copied))
             return
         if self._open is None:
             raise BadMessage(f"Debezium has sent a change of {'.'.join(table)} outside of a transaction")

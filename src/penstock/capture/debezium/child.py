@@ -7,6 +7,7 @@ input and output. It ends when its input does: whoever has started it may be kil
 import json
 import os
 import queue
+import shutil
 import struct
 import sys
 import threading
@@ -23,6 +24,7 @@ class Frames:
     """Both ends of the pipes. What is read waits in a queue, so that the end of the input is noticed at once."""
 
     def __init__(self) -> None:
+        self.directory = ""  # goes when the one who has started this process is gone
         self._out = os.dup(1)
         os.dup2(2, 1)  # what libraries print is no frame
         self._lock = threading.Lock()
@@ -43,6 +45,7 @@ class Frames:
         with open(0, "rb", closefd=False) as source:
             while len(head := source.read(LENGTH.size)) == LENGTH.size:
                 self._said.put(json.loads(source.read(LENGTH.unpack(head)[0])))
+        shutil.rmtree(self.directory, ignore_errors=True)
         os._exit(0)
 
 
@@ -144,7 +147,7 @@ def described(schema: Any) -> dict[str, Any]:
     return told
 
 
-def consumer(jvm: Any, frames: Frames, told: Told, sync: Callable[[], None]) -> Any:
+def consumer(jvm: Any, frames: Frames, told: Told, history: Callable[[], str]) -> Any:
     """What Debezium gives its batches to. It waits in there until it is told to go on."""
 
     @jvm.JImplements("io.debezium.engine.DebeziumEngine$ChangeConsumer")
@@ -161,8 +164,7 @@ def consumer(jvm: Any, frames: Frames, told: Told, sync: Callable[[], None]) -> 
                 self.number += 1
                 if last is not None:
                     self.cuts[self.number] = last
-                sync()
-                frames.write(f'{{"number":{self.number},{frame}}}')
+                frames.write(f'{{"number":{self.number},"history":{json.dumps(history())},{frame}}}')
                 self.mark(frames.read()["written"], committer)
 
         def mark(self, written: int, committer: Any) -> None:
@@ -236,17 +238,20 @@ def _answer(statement: Any, sql: str) -> list[list[str | None]]:
     return rows
 
 
-def synced(path: str | None) -> Callable[[], None]:
-    """Makes what Debezium has added to its history of schemas durable, before a batch that may depend on it is."""
-    sizes = [0]
+def growth(path: str | None) -> Callable[[], str]:
+    """What Debezium has added to its history of schemas since it was asked last."""
+    seen = [os.path.getsize(path) if path and os.path.exists(path) else 0]
 
-    def sync() -> None:
-        if path and os.path.exists(path) and (size := os.path.getsize(path)) != sizes[0]:
-            with open(path, "rb") as file:
-                os.fsync(file.fileno())
-            sizes[0] = size
+    def added() -> str:
+        if path is None or not os.path.exists(path) or os.path.getsize(path) == seen[0]:
+            return ""
+        with open(path, "rb") as file:
+            file.seek(seen[0])
+            data = file.read()
+        seen[0] += len(data)
+        return data.decode()
 
-    return sync
+    return added
 
 
 def follow(jvm: Any, frames: Frames, told: dict[str, Any]) -> None:
@@ -259,14 +264,18 @@ def follow(jvm: Any, frames: Frames, told: dict[str, Any]) -> None:
         where = told["properties"]["offset.storage.file.filename"]
         store_offset(jvm, where, told["properties"]["name"], told["offset"])
     engine = jvm.JClass("io.debezium.engine.DebeziumEngine").create(jvm.JClass("io.debezium.engine.format.Json").class_)
-    sync = synced(told["properties"].get("schema.history.internal.file.filename"))
-    taker = consumer(jvm, frames, Told(jvm, prefix, told["offset"] is None), sync)
+    path = told["properties"].get("schema.history.internal.file.filename")
+    if path is not None and told["history"]:
+        with open(path, "wb") as file:
+            file.write(told["history"].encode())
+    taker = consumer(jvm, frames, Told(jvm, prefix, told["offset"] is None), growth(path))
     engine.using(properties).using(callback(jvm, frames)).notifying(taker).build().run()
 
 
 def main() -> None:
     frames = Frames()
     told = frames.read()
+    frames.directory = told.get("directory", "")
     try:
         import jpype
 

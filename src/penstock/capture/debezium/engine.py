@@ -3,6 +3,7 @@
 It runs in a process of its own and is started, each time, at the offset that our log says; the offsets that it keeps itself do not
 count. What it sends is put together into whole transactions, and each batch lies on disk before it is given out."""
 
+import tempfile
 import time
 import uuid
 from dataclasses import replace
@@ -28,14 +29,14 @@ from penstock.capture.port import Batch, Json, SnapshotProgress, Status
 from penstock.errors import Damaged, NotFound
 from penstock.storage.port import Storage
 
-PART = 20_000  # rows of a snapshot that are given out together
+PART = 2_500  # rows of a snapshot that are given out together
 
 
 class DebeziumEngine:
-    """Follows the tables of a capture. storage: a place of its own; directory: where it lies, for files that Debezium writes."""
+    """Follows the tables of a capture. storage: a place of its own."""
 
-    def __init__(self, definition: CaptureDefinition, storage: Storage, directory: Path, bound: int = BOUND) -> None:
-        self._definition, self._directory, self._bound = definition, directory, bound
+    def __init__(self, definition: CaptureDefinition, storage: Storage, bound: int = BOUND) -> None:
+        self._definition, self._bound = definition, bound
         self._connector, self._spool = connector_of(definition), Spool(storage)
         self._child: Child | None = None
         self._again: Batch | None = None
@@ -100,14 +101,13 @@ class DebeziumEngine:
     def close(self) -> None:
         if self._child:
             self._child.close()
+            self._directory.cleanup()
         self._child = None
 
     def _begin(self) -> None:
         """From the beginning, with a snapshot that is given out once it is complete: after a kill Debezium would begin it anew, and
         rows that were deleted meanwhile would stay."""
         self._spool.reset()
-        for name in ("history", "offsets"):
-            (self._directory / name).unlink(missing_ok=True)
         system = ""
         if self.connector == "postgresql":
             from penstock.capture.debezium.source import PostgresSource
@@ -140,7 +140,9 @@ class DebeziumEngine:
 
     def _follow(self, at: DebeziumPosition, offset: Json | None) -> None:
         self._assembly = Assembly(at, self._definition.name, self._connector.binlog, self._bound)
-        told = first_frame(self._definition) | {"properties": properties(self._definition, self._directory), "offset": offset}
+        self._directory = tempfile.TemporaryDirectory(prefix="penstock-debezium-", ignore_cleanup_errors=True)
+        told = first_frame(self._definition) | {"offset": offset, "history": self._spool.history()}
+        told |= {"properties": properties(self._definition, Path(self._directory.name)), "directory": self._directory.name}
         if self.connector in TARGETS:
             told["ask"] = question(self._definition, TARGETS[self.connector])
         self._child = Child(told)
@@ -149,6 +151,8 @@ class DebeziumEngine:
         if said["kind"] == "answers":
             self._target = target_of(said["answers"])
             return
+        if said["history"]:
+            self._spool.remember(said["history"])
         assembly = self._assembly
         assembly.add(said)
         if assembly.position.offset is None and not self._parts:
@@ -159,11 +163,11 @@ class DebeziumEngine:
     def _copy(self, complete: bool) -> None:
         """Puts away rows of a snapshot; once it is complete they are given out."""
         assembly, position = self._assembly, self._assembly.position
-        if len(assembly.snapshot) >= PART or (complete and assembly.snapshot):
-            self._copied += len(assembly.snapshot)
+        while count := assembly.part(PART, complete):
+            self._copied += count
             assembly.position = replace(position, parts=self._number + 1)
             name = f"snapshot:{position.snapshot[:8]}:{self._number}"
-            self._spool.put_part(position.snapshot, self._number, assembly.take_snapshot(name))
+            self._spool.put_part(position.snapshot, self._number, assembly.take_snapshot(name, count))
             self._number += 1
         if complete:
             assert assembly.offset is not None

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.capture.debezium.connectors import Address, connector_of, first_frame, question
@@ -11,15 +10,14 @@ from penstock.capture.debezium.process import asked
 from penstock.capture.definition import CaptureDefinition
 from penstock.capture.kind import Finding, Kept
 from penstock.capture.port import Engine, Table
-from penstock.errors import AlreadyThere, BadInput, NotFound, PenstockError
-from penstock.storage.local import LocalStorage
+from penstock.errors import AlreadyThere, BadInput, NotFollowable, NotFound, PenstockError
 from penstock.storage.port import Storage
 
 if TYPE_CHECKING:
     from penstock.capture.debezium.source import PostgresSource
     from penstock.capture.postgres.kind import PostgresKind
 
-FILES = "debezium"
+FOLLOWED = "followed"  # the option that says with which tables it has begun
 _SETTINGS = (("log_bin", "ON"), ("binlog_format", "ROW"), ("binlog_row_image", "FULL"))
 # Of the constraints of a table a user who may only read it sees nothing.
 _TABLES = """
@@ -58,10 +56,15 @@ class DebeziumKind:
         return []
 
     def set_up(self, definition: CaptureDefinition) -> CaptureDefinition:
-        if connector_of(definition).name != "postgresql" or "slot" in definition.options:
-            return definition
+        tables = sorted(list(table) for table in definition.tables)
+        if definition.options.get(FOLLOWED, tables) != tables:
+            raise NotFollowable(
+                "Debezium copies tables when it begins, and none that are added later",
+                hint="add another capture for them: penstock cdc add OTHER_NAME URL --tables …",
+            )
         found = _named(definition)
-        taken = _source(found).taken()
+        found = replace(found, options={**found.options, FOLLOWED: tables})
+        taken = None if "slot" in definition.options or "slot" not in found.options else _source(found).taken()
         if taken:
             hint = f"choose another name; or, if nobody needs it: {' '.join(self.leftovers(found))}"
             raise AlreadyThere(f"there is a {taken} already, and it is not this capture's", hint=hint)
@@ -70,7 +73,7 @@ class DebeziumKind:
     def open(self, definition: CaptureDefinition, storage: Storage) -> Engine:
         from penstock.capture.debezium.engine import DebeziumEngine
 
-        return DebeziumEngine(_named(definition), storage, _directory(storage))
+        return DebeziumEngine(_named(definition), storage)
 
     def tear_down(self, definition: CaptureDefinition) -> Sequence[str]:
         if connector_of(definition).name != "postgresql" or "slot" not in definition.options:
@@ -160,15 +163,6 @@ def _explicit(pattern: str) -> Table:
     if not schema or "*" in pattern:
         raise BadInput(f"{pattern!a} names no table", hint="name each table as database.table or schema.table")
     return schema, table
-
-
-def _directory(storage: Storage) -> Path:
-    """A directory for files that Debezium writes itself."""
-    if not isinstance(storage, LocalStorage):
-        raise BadInput("Debezium needs a directory of this machine for a capture")
-    path = Path(storage.root) / FILES
-    path.mkdir(mode=0o700, parents=True, exist_ok=True)
-    return path
 
 
 def _finding(error: PenstockError) -> Finding:

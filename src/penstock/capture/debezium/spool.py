@@ -15,7 +15,7 @@ from penstock.core.arrow import array_of, one_array, table_of, values_in
 from penstock.errors import AlreadyThere, Damaged, NotFound
 from penstock.storage.port import Storage
 
-_BATCHES, _SNAPSHOTS, _IDLE = "batches", "snapshots", "idle"
+_BATCHES, _SNAPSHOTS, _IDLE, _HISTORY = "batches", "snapshots", "idle", "history"
 _COMPLETE = "complete"
 _ABOUT = b"penstock"
 _TEXTS = ("key", "before", "after", "source")
@@ -73,8 +73,25 @@ class Spool:
 
     def reset(self) -> None:
         """Nothing that is here counts."""
-        for name in (_BATCHES, _SNAPSHOTS, _IDLE):
+        for name in (_BATCHES, _SNAPSHOTS, _IDLE, _HISTORY):
             self._storage.remove(name)
+
+    def remember(self, history: str) -> None:
+        """Adds to Debezium's history of schemas, before a batch that may depend on it is given out."""
+        file = self._storage.append(_HISTORY)
+        try:
+            file.write(history.encode())
+            file.sync()
+        finally:
+            file.close()
+
+    def history(self) -> str:
+        """The whole history: one record a line, the last of which counts only if it is whole."""
+        try:
+            text = self._storage.read(_HISTORY).to_pybytes().decode(errors="replace")
+        except NotFound:
+            return ""
+        return text[: text.rfind("\n") + 1]
 
     def idle(self, last: str, offset: Mapping[str, Any]) -> None:
         """Notes down, before the database is told, that nothing was changed between a transaction and this offset."""
