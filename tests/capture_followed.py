@@ -89,6 +89,7 @@ def check_law(followed: Followed, log: Log) -> Law:
     assert oracle.rows == followed.tables(), "the oracle does not know the tables: the test is wrong"
     law = Law(log, DEFINITION.names, oracle, followed.start)
     law.check()
+    assert {table: topic.live for table, topic in law.topics.items()} == followed.tables()
     return law
 
 

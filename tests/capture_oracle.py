@@ -27,12 +27,13 @@ Key = tuple[tuple[str, Any], ...]
 
 @dataclass(frozen=True)
 class Step:
-    """One change as a topic should have it, or a truncate (op t)."""
+    """One change as a topic should have it, or a truncate (op t). unsent: large values that it left as they were."""
 
     table: str
     op: str
     key: Key
     after: Row | None
+    unsent: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -82,11 +83,13 @@ class Oracle:
         old = rows.pop(before or key, None)
         row = {column.name: self._value(change, i, old) for i, column in enumerate(change.relation.columns)}
         rows[key] = row
+        unsent = frozenset(c.name for c, v in zip(change.relation.columns, change.after, strict=True) if v == UNCHANGED)
+        unsent = frozenset() if change.old == "O" else unsent - set(self.keys[table])
         if before is not None and before != key:
             yield Step(table, "d", before, None)
-            yield Step(table, "c", key, row)
+            yield Step(table, "c", key, row, unsent)
         else:
-            yield Step(table, change.op, key, row)
+            yield Step(table, change.op, key, row, unsent)
 
     def _key(self, relation: Relation, values: Values) -> Key:
         row = {column.name: value_of(column.type, value) for column, value in zip(relation.columns, values, strict=True)}
@@ -118,7 +121,9 @@ class Topic:
     """The records of a table that the law has not looked at yet, and what it knows of those it has."""
 
     records: deque[Record]
-    live: dict[Key, None] = field(default_factory=dict)
+    live: dict[Key, Row] = field(default_factory=dict)  # as it tells them
+    exact: dict[Key, set[str]] = field(default_factory=dict)  # columns in which they are as they were in the database
+    moved: set[str] = field(default_factory=set)  # the same, of the last row that was deleted
     read: set[Key] = field(default_factory=set)
 
 
@@ -180,16 +185,35 @@ class Law:
         assert topic.records, f"{step.table} ends before {step} of {commit.id}"
         record = topic.records.popleft()
         said = record.value["transaction"]
-        should = (commit.id, counts.total(), counts[step.table], step.op, step.key, step.after, commit.lsn, commit.xid)
+        after = self._told(topic, step, record.value["after"])
+        should = (commit.id, counts.total(), counts[step.table], step.op, step.key, after, commit.lsn, commit.xid)
         numbers = said["id"], said["total_order"], said["data_collection_order"]
         source = record.value["source"]
         key = _key(self.oracle.keys[step.table], record)
         found = (*numbers, record.value["op"], key, record.value["after"], source["lsn"], source["txId"])
         assert found == should, f"{step.table} at offset {record.offset}: {found}, not {should}"
-        if step.after is None:
+        self._keep(topic, step, record.value["after"])
+
+    @staticmethod
+    def _told(topic: Topic, step: Step, found: Row | None) -> Row | None:
+        """What should be told of a row. A large value that was not sent is told as it was where the topic has it. Where not, as the
+        row was not copied yet, it may be newer, or left out."""
+        if step.after is None or found is None:
+            return step.after
+        exact = topic.exact.get(step.key, set()) if step.op == "u" else topic.moved
+        free = step.unsent - exact
+        return {
+            name: found[name] if name in free else value for name, value in step.after.items() if name not in free - found.keys()
+        }
+
+    @staticmethod
+    def _keep(topic: Topic, step: Step, found: Row | None) -> None:
+        if step.after is None or found is None:
             topic.live.pop(step.key, None)
+            topic.moved = topic.exact.pop(step.key, set())
         else:
-            topic.live[step.key] = None
+            topic.live[step.key] = found
+            topic.exact[step.key] = {name for name, value in step.after.items() if name in found and found[name] == value}
 
     def _copies(self, table: str) -> None:
         """Rows of the copy that stand here: each is what the changes before it leave, and none is there twice."""
@@ -203,7 +227,7 @@ class Law:
             common = row.keys() & after.keys()  # columns may have come and gone since it was changed last
             assert {name: row[name] for name in common} == {name: after[name] for name in common}, f"an old row {key} of {table}"
             topic.read.add(key)
-            topic.live[key] = None
+            topic.live[key], topic.exact[key] = after, set(after)
 
     def _journal(self) -> None:
         journal = journal_of(self.log, self.names.name)

@@ -16,7 +16,7 @@ CREATE = """
 create table accounts (id int primary key, owner text, balance bigint, active boolean default true);
 create table entries (id bigint, part int, amount numeric, memo text, primary key (id, part));
 create table documents (id int primary key, title text, body text, seen int default 0);
-alter table documents alter body set storage external, replica identity full;
+alter table documents alter body set storage external;
 """
 FILL = """
 insert into accounts select i, 'owner ' || i, i from generate_series(0, {rows}) i;

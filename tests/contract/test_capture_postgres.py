@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 
 from contract.capture_databases import PostgresSchema, postgres_schema
-from penstock.testing.contracts.capture import CaptureContract
+from penstock.capture.kind import kind_of
+from penstock.testing.contracts.capture import USERS, CaptureContract
+from penstock.testing.contracts.capture_following import Following
 from penstock.testing.servers.postgres import PostgresServer
 
 
@@ -19,3 +21,21 @@ class TestPostgres(CaptureContract):
 
     def database(self, place: Path) -> AbstractContextManager[PostgresSchema]:
         return postgres_schema(self.postgres)
+
+
+def test_a_copy_goes_on_although_every_look_at_the_stream_finds_something(postgres: PostgresServer) -> None:
+    with postgres_schema(postgres) as database:
+        database.execute(USERS, "insert into users values (1, 'ann', 30)")
+        following = Following.of("postgres", database, "users").begin()
+        engine = kind_of("postgres").open(following.definition, following.storage)
+        engine.start(None, None)
+        copied = False
+        for number in range(2, 60):
+            database.execute(f"insert into users values ({number}, 'new', 1)")
+            batch = engine.next(10.0)
+            assert batch is not None
+            engine.written(batch.position)
+            copied |= "snapshot" in batch.transactions.id[0].as_py()
+        engine.close()
+        following.end()
+    assert copied
