@@ -144,10 +144,12 @@ def test_every_value_looks_as_it_does_from_the_log_whatever_the_session_that_wro
     database.execute(EVERY_TYPE)
     by_log = replace(database.definition, name=f"{database.name}log", engine="postgres", tables=((database.name, "t"),))
     by_log = PostgresKind().set_up(by_log)
-    other = Followed(lambda: PostgresKind().open(by_log, MemoryStorage()))
+    other = Followed(partial(PostgresKind().open, by_log, MemoryStorage()))
     try:
         database.execute(f"insert into t ({COLUMNS}) values {VALUES[0]}")  # both copy it
         followed = database.follow("t")
+        for each in (followed, other):
+            each.catch_up()
         with database.connect(autocommit=True) as connection:
             for name, value in ODD.items():
                 connection.execute("select set_config(%s, %s, false)", (name, value))
