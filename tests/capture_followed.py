@@ -23,7 +23,8 @@ NAME = "shop"
 ORACLE, SLOT, PUBLICATION = "oracle", "followed", "followed"
 TABLES = tuple(("public", table) for table in KEYS)
 DEFINITION = CaptureDefinition(NAME, "postgres", "", TABLES)
-SMALL = Settings(batch_bytes=60_000, idle=0.5, heartbeat=1.0, looking=0.5)  # so that transactions come in parts
+# So that large transactions come in parts, and copies in many chunks.
+SMALL = Settings(batch_bytes=60_000, chunk_rows=60, idle=0.5, heartbeat=1.0, looking=0.5)
 LAST = -1  # the key of the row that is written when everything else was
 
 

@@ -2,7 +2,7 @@
 own that is forked, so that a start costs next to nothing.
 
 argv: a home, and the URL of the database. A line is JSON: `die` (after so many points of the writer it kills itself; 0: never),
-`again` (the server is told nothing of what is durable, and sends everything again) and `batch_bytes` as the engine has it.
+`copying` (only points that are passed with a chunk of a copy count), `again` (the server is told nothing of what is durable, and sends everything again) and `batch_bytes` as the engine has it.
 Said on standard output, a line each: `pid N`, `point NAME`, `left N` (tables that are not copied), `error TEXT`."""
 
 import json
@@ -15,8 +15,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from capture_followed import DEFINITION, PUBLICATION, SLOT, SMALL
-from penstock.capture.port import Json
-from penstock.capture.postgres import copies
+from penstock.capture.port import Batch, Json
 from penstock.capture.postgres.engine import PostgresEngine, Source
 from penstock.capture.postgres.position import WalPosition
 from penstock.capture.postgres.replication import Replication
@@ -24,10 +23,19 @@ from penstock.capture.runner import CaptureRun, Progress
 from penstock.log.file.log import FileLog
 from penstock.storage.local import LocalStorage
 
-CHUNK = 60  # rows: so that copies have many
+
+class Followed(PostgresEngine):
+    """Knows what it gave out last."""
+
+    copying = False
+
+    def next(self, wait: float) -> Batch | None:
+        batch = super().next(wait)
+        self.copying = batch is not None and batch.intent["kind"] == "chunk"
+        return batch
 
 
-class SentAgain(PostgresEngine):
+class SentAgain(Followed):
     """The server learns nothing of what is written, and sends everything since the slot was confirmed last with each start."""
 
     def written(self, position: Json) -> None: ...
@@ -40,13 +48,13 @@ def say(text: str) -> None:
     os.write(1, (text + "\n").encode())
 
 
-def run(home: Path, url: str, die: int, again: bool, batch_bytes: int) -> None:
+def run(home: Path, url: str, die: int, copying: bool, again: bool, batch_bytes: int) -> None:
     left, tables = die, -1
 
     def point(name: str) -> None:
         nonlocal left
         say(f"point {name}")
-        left -= 1
+        left -= engine.copying or not copying
         if not left:
             os.kill(os.getpid(), signal.SIGKILL)
 
@@ -56,8 +64,7 @@ def run(home: Path, url: str, die: int, again: bool, batch_bytes: int) -> None:
             tables = len(progress.status.snapshots)
             say(f"left {tables}")
 
-    copies.FIRST = copies.CHUNK = CHUNK
-    kind, settings = SentAgain if again else PostgresEngine, replace(SMALL, batch_bytes=batch_bytes)
+    kind, settings = SentAgain if again else Followed, replace(SMALL, batch_bytes=batch_bytes)
     engine = kind(Source(url, SLOT, PUBLICATION), LocalStorage(home / "engine"), settings)
     try:
         CaptureRun(DEFINITION, FileLog(LocalStorage(home / "log")), LocalStorage(home / "capture"), engine, report, point).run()

@@ -14,7 +14,7 @@ from random import Random
 
 import pytest
 
-from capture_followed import SMALL, Followed, LastRow, check_law
+from capture_followed import NAME, SMALL, Followed, LastRow, check_law
 from capture_oracle import Law
 from capture_workload import Workload
 from faults.own_processes import OwnProcess
@@ -22,6 +22,7 @@ from faults.seeds import SEED
 from penstock.capture.postgres.streaming import BOUND
 from penstock.log.file.log import FileLog
 from penstock.storage.local import LocalStorage
+from penstock.testing.contracts.capture_records import journal_of
 from penstock.testing.servers.postgres import PostgresServer
 from waiting import until
 
@@ -51,11 +52,12 @@ class Captured:
         self.points = 0
         self.seen: list[str] = []  # points, over all starts
 
-    def start(self, die: int = 0, again: bool = False, batch_bytes: int = SMALL.batch_bytes) -> None:
+    def start(self, die: int = 0, copying: bool = False, again: bool = False, batch_bytes: int = SMALL.batch_bytes) -> None:
         assert self.process.stdin
-        self.process.stdin.write(json.dumps({"die": die, "again": again, "batch_bytes": batch_bytes}) + "\n")
+        asked = {"die": die, "copying": copying, "again": again, "batch_bytes": batch_bytes}
+        self.process.stdin.write(json.dumps(asked) + "\n")
         self.process.stdin.flush()
-        self.alive, self.points = None, 0
+        self.alive, self.points, self.left = None, 0, -1
         while self.alive is None:
             self.hear()
 
@@ -114,7 +116,7 @@ def captured(home: Path, url: str) -> Iterator[Captured]:
 def kill_often(place: Path, seed: int, kills: int, restarts: int, rows: int) -> None:
     """Sessions write, the capture is killed at its points and between them, the server ends as in a crash and starts again."""
     print(f"PENSTOCK_SEED={seed}")
-    random = Random(seed)
+    random, chunks = Random(seed), list[int]()
     with PostgresServer(place / "server") as server:
         followed = Followed(server, rows)
         with captured(place / "home", server.url) as capture:
@@ -124,10 +126,18 @@ def kill_often(place: Path, seed: int, kills: int, restarts: int, rows: int) -> 
                     kill_once(capture, random, again=random.random() < 0.4)
                     if number in crashes:
                         server.restart_at_once()
+                    chunks.append(copied(capture))
+                capture.start(again=random.random() < 0.5)
+                assert until(lambda: not capture.gone() and capture.left == 0, PATIENCE)  # a change of a row leaves nothing to copy
             assert workload.transactions > kills
-            capture.start(again=random.random() < 0.5)
             law = finish(followed, capture)
     print(f"{len(law.oracle.commits)} transactions, {law.copied} rows copied, {len(capture.seen)} points passed")
+    print(f"chunks that were written at each kill: {chunks}")
+
+
+def copied(capture: Captured) -> int:
+    """How many chunks are written."""
+    return sum(record.status == "END" and record.id.startswith("snapshot:") for record in journal_of(capture.log, NAME))
 
 
 def finish(followed: Followed, capture: Captured) -> Law:
@@ -142,10 +152,13 @@ def finish(followed: Followed, capture: Captured) -> Law:
 
 
 def kill_once(capture: Captured, random: Random, again: bool) -> None:
-    """A start that ends at some point of the writer, or at any moment."""
-    if random.random() < 0.6:
-        capture.start(random.choice([1, 2, 3, 5, 8, 13]), again)
-        assert until(capture.gone, PATIENCE)
+    """A start that ends at some point of the writer, in a copy or wherever it is, or at any moment."""
+    if random.random() < 0.7:
+        copying = random.random() < 0.6
+        capture.start(random.choice([1, 2, 3, 5, 8, 13]), copying, again)
+        assert until(lambda: capture.gone() or (copying and capture.left == 0), PATIENCE)
+        if not capture.gone():
+            capture.kill()  # there is nothing left to copy
     else:
         capture.start(again=again)
         lines = random.choice([0, 0, 1, 4, 12])
@@ -154,7 +167,7 @@ def kill_once(capture: Captured, random: Random, again: bool) -> None:
 
 
 def test_a_capture_killed_while_it_copies_and_streams_says_what_the_server_did(tmp_path: Path, postgres: PostgresServer) -> None:
-    kill_often(tmp_path, SEED, kills=6, restarts=1, rows=300)
+    kill_often(tmp_path, SEED, kills=6, restarts=1, rows=900)
 
 
 def test_copies_are_finished_while_sessions_go_on_writing(tmp_path: Path, postgres: PostgresServer) -> None:

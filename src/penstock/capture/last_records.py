@@ -1,17 +1,47 @@
 """The last record of keys in a topic, found through an index that is built by one look at all keys, when it is first asked for."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
+from penstock.capture.envelopes import flat_key
 from penstock.capture.key_index import KeyIndex
-from penstock.capture.port import Places
+from penstock.capture.port import Places, Table
 from penstock.core.arrow import values_in
 from penstock.core.columns import KEY, VALUE
 from penstock.errors import OffsetGone
 from penstock.log.intake.partitioning import partitions_by_key
 from penstock.log.port import Chunk, Topic
+
+
+@dataclass(frozen=True)
+class Written:
+    """What a table's topic has: up to these offsets, and, since this one, rows with the columns that the table has now."""
+
+    topic: Topic
+    ends: Sequence[int]
+    since: Sequence[int]
+
+
+class LoggedRows:
+    """The last records of the rows of a capture's tables. flat: the records are rows without an envelope."""
+
+    def __init__(self, flat: bool) -> None:
+        self._flat = flat
+        self._tables: dict[Table, LastRecords] = {}
+
+    def values(self, table: Table, keys: pa.Array, written: Written) -> list[bytes | None]:
+        """The value of each key's last record; None where there is none, it is a tombstone, or its columns are older ones."""
+        last = self._tables.setdefault(table, LastRecords(written.topic))
+        last.follow(written.ends)
+        return last.values((flat_key(keys) if self._flat else keys).cast(pa.binary()), written.since)
+
+    def wrote(self, table: Table, partition: int, records: pa.RecordBatch, end: int) -> None:
+        """These records, of which the last one stands before `end`, were added to the table's topic."""
+        if table in self._tables:
+            self._tables[table].wrote(partition, records.column(KEY), end)
 
 
 class LastRecords:

@@ -95,6 +95,7 @@ class Batch:
     changes: Sequence[Changes] = ()
     truncates: Sequence[Truncate] = ()
     tables: Mapping[Table, TableFacts] = field(default_factory=dict)  # those that are new or have changed
+    copy: bool = False  # rows of a table as they are: those that a change has told of already need not be told again
 
 
 @dataclass(frozen=True)

@@ -13,31 +13,18 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.capture.envelopes import flat_key
-from penstock.capture.last_records import LastRecords
+from penstock.capture.last_records import LoggedRows, Written
 from penstock.capture.port import CREATE, DELETE, UNKNOWN, Changes, Places, Table, Unchanged
 from penstock.core.arrow import array_of
-from penstock.core.columns import KEY
-from penstock.log.port import Topic
 
 Values = dict[str, str]  # of columns, as JSON
-
-
-@dataclass(frozen=True)
-class Written:
-    """What a table's topic has: up to these offsets, and, since this one, rows with the columns that the table has now."""
-
-    topic: Topic
-    ends: Sequence[int]
-    since: Sequence[int]
 
 
 class UnchangedValues:
     """Fills them in. flat: the records are rows without an envelope."""
 
-    def __init__(self, flat: bool) -> None:
-        self._flat = flat
-        self._last: dict[Table, LastRecords] = {}
+    def __init__(self, logged: LoggedRows, flat: bool) -> None:
+        self._logged, self._flat = logged, flat
 
     def filled(self, changes: Iterable[Changes], written: Callable[[Table], Written]) -> list[Changes]:
         """The same changes, of which nothing is unknown. Where a table comes again its columns have changed in between: what was
@@ -50,27 +37,18 @@ class UnchangedValues:
             seen.add(each.table)
         return found
 
-    def wrote(self, table: Table, partition: int, records: pa.RecordBatch, end: int) -> None:
-        """These records, of which the last one stands before `end`, were added to the table's topic."""
-        if table in self._last:
-            self._last[table].wrote(partition, records.column(KEY), end)
-
     def _filled(self, changes: Changes, unchanged: Unchanged, written: Written | None) -> Changes:
         filling = _Filling(changes, unchanged)
         if written:
             alone = filling.without_earlier()
-            for row, value in zip(alone.tolist(), self._logged(changes, filling.rows_before(alone), written), strict=True):
+            for row, value in zip(alone.tolist(), self._values(changes, filling.rows_before(alone), written), strict=True):
                 filling.learn(row, _row_in(value, self._flat))
         filling.ask(filling.without_earlier())
         filling.take_over()
         return replace(changes, after=filling.after(), unchanged=None)
 
-    def _logged(self, changes: Changes, rows: Places, written: Written) -> list[bytes | None]:
-        """The last records of the keys of these rows."""
-        last = self._last.setdefault(changes.table, LastRecords(written.topic))
-        last.follow(written.ends)
-        keys = changes.key.take(rows)
-        return last.values((flat_key(keys) if self._flat else keys).cast(pa.binary()), written.since)
+    def _values(self, changes: Changes, rows: Places, written: Written) -> list[bytes | None]:
+        return self._logged.values(changes.table, changes.key.take(rows), written)
 
 
 @dataclass

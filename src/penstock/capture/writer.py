@@ -7,15 +7,17 @@ from typing import Any
 
 import pyarrow as pa
 
+from penstock.capture.copied_rows import CopiedRows
 from penstock.capture.envelopes import Envelope, flat_key, wrapped
 from penstock.capture.fenced_topic import FencedTopic
 from penstock.capture.gathering import by_table
 from penstock.capture.journal import CaptureState, Entries, Entry, Found, Journal, journal_topic, read_journal
+from penstock.capture.last_records import LoggedRows, Written
 from penstock.capture.naming import TopicNames
 from penstock.capture.orders import counts_of, orders_of
 from penstock.capture.port import Batch, Changes, Json, Places, Table, TableFacts
 from penstock.capture.truncates import Keys, live_keys, without_truncates
-from penstock.capture.unchanged import UnchangedValues, Written
+from penstock.capture.unchanged import UnchangedValues
 from penstock.core.arrow import array_of, values_in
 from penstock.core.columns import KEY
 from penstock.errors import AlreadyThere, Mismatch, NotFound
@@ -44,7 +46,9 @@ class Writer:
         self._topics: dict[Table, FencedTopic] = {}
         self._generation = 0
         self._journal: Journal
+        self._logged: LoggedRows
         self._unchanged: UnchangedValues
+        self._copied: CopiedRows
 
     def open(self) -> Found:
         """Shuts out earlier starts, and says where to go on."""
@@ -58,11 +62,14 @@ class Writer:
                 self._fence(table, topic)
         found = read_journal(fenced.topic)
         self.state = found.state
-        self._unchanged = UnchangedValues(self.envelope.flat)
+        self._logged = LoggedRows(self.envelope.flat)
+        self._unchanged = UnchangedValues(self._logged, self.envelope.flat)
+        self._copied = CopiedRows(self._logged, lambda table: self._written(table, self.state.tables))
         return found
 
     def write(self, batch: Batch) -> CaptureState:
         """Makes the batch durable; returns the state behind it."""
+        batch = self._copied.new(batch)
         number, transactions = self.state.batch + 1, batch.transactions
         tables = self._tables(batch.tables)
         changes = self._changes(batch, tables)
@@ -136,7 +143,7 @@ class Writer:
             rows = records if homes is None else records.filter(pa.array(homes == partition))
             if rows.num_rows and topic.append(partition, rows, number):
                 self._fail("capture.appended")
-            self._unchanged.wrote(table, partition, rows, topic.topic.ends()[partition].next)
+            self._logged.wrote(table, partition, rows, topic.topic.ends()[partition].next)
         offsets[name] = [end.next for _, end in sorted(topic.topic.ends().items())]
 
     def _make_topics(self, tables: Mapping[Table, TableFacts], offsets: dict[str, Sequence[int]]) -> None:

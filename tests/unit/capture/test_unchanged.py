@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from amount import cases
 from colliding import colliding
-from penstock.capture import unchanged, writer
+from penstock.capture import last_records, unchanged, writer
 from penstock.capture.envelopes import Envelope
 from penstock.capture.key_index import ABSENT, KeyIndex
 from penstock.capture.last_records import LastRecords
@@ -221,7 +221,7 @@ class SomethingElse(unchanged.UnchangedValues):
 
     text = '"__unavailable"'
 
-    def filled(self, changes: Iterable[Changes], written: Callable[[Table], unchanged.Written]) -> list[Changes]:
+    def filled(self, changes: Iterable[Changes], written: Callable[[Table], last_records.Written]) -> list[Changes]:
         return [replace(each, after=self._with_text(each.after), unchanged=None) for each in changes]
 
     def _with_text(self, after: pa.Array) -> pa.Array:
@@ -259,7 +259,7 @@ def test_a_filling_that_writes_something_else_is_caught(planted: type, monkeypat
 
 
 def test_an_index_that_is_not_kept_up_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(unchanged, "LastRecords", NotKeptUp)
+    monkeypatch.setattr(last_records, "LastRecords", NotKeptUp)
     work, log = Workload(Random(1)), MemoryLog()
     of = writer_of(log)
     for _ in range(9):

@@ -91,7 +91,7 @@ def chunk_batch(table: Table, keys: pa.Array, after: pa.Array, id: str, lsn: int
     count = len(keys)
     ops, nowhere = np.full(count, port.READ, np.uint8), np.zeros(count, np.int64)
     changes = Changes(table, ops, keys, pa.nulls(count, pa.utf8()), after, nowhere, np.arange(count))
-    return port.Batch({}, {}, _alone(id, lsn, time), [changes])
+    return port.Batch({}, {}, _alone(id, lsn, time), [changes], copy=True)
 
 
 def emptied_batch(table: Table, id: str, lsn: int, time: int) -> port.Batch:
