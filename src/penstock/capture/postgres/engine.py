@@ -92,7 +92,7 @@ class PostgresEngine:
         types, keys = Types(connection), Keys(connection, at.copied)
         self._streaming = Streaming(at, types, keys.of_relation, self._look_up, self._settings.batch_bytes)
         self._copies = Copies(connection, source.publication, types, keys, at, self._settings.chunk_rows)
-        self._given, self._unfinished, self._behind = 0, unfinished, list[bytes]()
+        self._given, self._unfinished, self._behind = at.end, unfinished, list[bytes]()
         self._published(tables)
 
     def next(self, wait: float) -> port.Batch | None:
