@@ -79,7 +79,8 @@ def test_after_a_dropped_publication_adding_its_tables_again_makes_it_and_loses_
     shop.add()
     shop.catch_up()
     shop.server.execute(
-        f"drop publication {shop.slot}; delete from {shop.name}.users where id = 5; insert into {shop.name}.users values (1000, 'new')"
+        f"drop publication {shop.slot}; delete from {shop.name}.users where id = 5; "
+        f"insert into {shop.name}.users values (1000, 'new')"
     )
     stopped = shop.catch_up()
     assert (stopped.code, f"there is no publication '{shop.slot}'" in stopped.err) == (2, True)

@@ -2,7 +2,8 @@
 own that is forked, so that a start costs next to nothing.
 
 argv: a home, and the URL of the database. A line is JSON: `die` (after so many points of the writer it kills itself; 0: never),
-`copying` (only points that are passed with a chunk of a copy count), `again` (the server is told nothing of what is durable, and sends everything again) and `batch_bytes` as the engine has it.
+`copying` (only points that are passed with a chunk of a copy count), `again` (the server is told nothing of what is durable, and
+sends everything again) and `batch_bytes` as the engine has it.
 Said on standard output, a line each: `pid N`, `point NAME`, `left N` (tables that are not copied), `error TEXT`."""
 
 import json
