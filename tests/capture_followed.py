@@ -9,10 +9,10 @@ import psycopg
 from capture_oracle import Law, Oracle, Row, value_of
 from capture_workload import CREATE, FILL, KEYS, TOUCH
 from penstock.capture.definition import CaptureDefinition
-from penstock.capture.journal import journal_topic, read_journal
 from penstock.capture.postgres.connecting import connect
 from penstock.capture.postgres.engine import PostgresEngine, Settings, Source
 from penstock.capture.postgres.slots import create_publication, create_slot
+from penstock.capture.writing.journal import journal_topic, read_journal
 from penstock.core.arrow import values_in
 from penstock.core.columns import KEY
 from penstock.log.port import Log

@@ -8,7 +8,7 @@ from random import Random
 import numpy as np
 import pyarrow as pa
 
-from penstock.capture.postgres.snapshots import Chunk, ChunkMerge, Snapshot
+from penstock.capture.postgres.copy.snapshots import Chunk, ChunkMerge, Snapshot
 
 KEYS = 12
 CHUNK = 3

@@ -8,8 +8,8 @@ from typing import Any
 
 import orjson
 
-from penstock.capture.gathering import by_table
 from penstock.capture.port import Batch, Engine, Json, Table
+from penstock.capture.writing.gathering import by_table
 from penstock.errors import Disconnected
 from penstock.testing.waiting import until
 

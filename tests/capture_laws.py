@@ -5,7 +5,7 @@ from itertools import pairwise
 from typing import Protocol
 
 from capture_reference import Plain, Said, in_order, said_by
-from penstock.capture.postgres.changes import Batch
+from penstock.capture.postgres.decode.changes import Batch
 from penstock.errors import BadMessage
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from capture_reference import UNCHANGED
-from penstock.capture.postgres.messages import Relation, RelationColumn
+from penstock.capture.postgres.decode.messages import Relation, RelationColumn
 
 TIME = 800_000_000_000_000  # in 2025, since 2000
 

@@ -7,7 +7,6 @@ from typing import Any, Protocol, Self
 
 import orjson
 
-from penstock.capture.envelopes import Envelope
 from penstock.capture.naming import TopicNames
 from penstock.capture.port import Batch, Status, Table
 from penstock.capture.postgres.connecting import connect
@@ -15,7 +14,8 @@ from penstock.capture.postgres.engine import PostgresEngine, Settings, Source
 from penstock.capture.postgres.lsn import lsn_of
 from penstock.capture.postgres.position import WalPosition
 from penstock.capture.postgres.slots import create_publication, create_slot, describe_slot
-from penstock.capture.writer import Writer, nothing
+from penstock.capture.writing.envelopes import Envelope
+from penstock.capture.writing.writer import Writer, nothing
 from penstock.log.memory import MemoryLog
 from penstock.log.port import Log
 from penstock.storage.memory import MemoryStorage

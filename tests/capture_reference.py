@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from penstock.capture.postgres.changes import Batch, Column, TableChanges
-from penstock.capture.postgres.messages import LogicalMessage, Relation, RelationColumn, Truncate
+from penstock.capture.postgres.decode.changes import Batch, Column, TableChanges
+from penstock.capture.postgres.decode.messages import LogicalMessage, Relation, RelationColumn, Truncate
 from penstock.errors import BadMessage
 
 UNCHANGED = "<unchanged>", "not sent"  # no text

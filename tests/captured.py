@@ -7,10 +7,10 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
-from penstock.capture.envelopes import Envelope
 from penstock.capture.naming import TopicNames
 from penstock.capture.port import CREATE, DELETE, READ, UPDATE, Batch, Changes, TableFacts, Transactions
-from penstock.capture.writer import Writer, nothing
+from penstock.capture.writing.envelopes import Envelope
+from penstock.capture.writing.writer import Writer, nothing
 from penstock.log.port import Log
 
 OPS = {"c": CREATE, "u": UPDATE, "d": DELETE, "r": READ}

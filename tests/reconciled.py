@@ -15,12 +15,12 @@ import psycopg
 import pyarrow as pa
 
 from penstock.capture.definition import CaptureDefinition
-from penstock.capture.journal import CaptureState
 from penstock.capture.kind import kind_of
 from penstock.capture.port import Batch, Changes, Engine, Json, Status
 from penstock.capture.reconcile import Followed, followed
 from penstock.capture.registry import LOCK, Captures
 from penstock.capture.runner import CaptureRun
+from penstock.capture.writing.journal import CaptureState
 from penstock.core.arrow import values_in
 from penstock.log.open import open_log
 from penstock.testing.contracts.capture_records import Record, records_of

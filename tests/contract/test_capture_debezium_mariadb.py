@@ -11,8 +11,8 @@ import pytest
 from debezium_sources import ACCOUNTS, PASSWORD, MariaDbPlace
 from penstock.capture.debezium.kind import DebeziumKind
 from penstock.capture.definition import CaptureDefinition, Secret
-from penstock.capture.journal import read_journal
 from penstock.capture.runner import CaptureRun
+from penstock.capture.writing.journal import read_journal
 from penstock.core.schema import Schema
 from penstock.errors import NotFollowable, NotFound, SlotLost
 from penstock.log.file.log import FileLog

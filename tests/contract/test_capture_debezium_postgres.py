@@ -13,9 +13,9 @@ import pytest
 from debezium_sources import ACCOUNTS, PostgresPlace, run_of
 from penstock.capture.debezium.kind import DebeziumKind
 from penstock.capture.definition import CaptureDefinition, Secret
-from penstock.capture.journal import read_journal
 from penstock.capture.postgres.kind import PostgresKind
 from penstock.capture.runner import CaptureRun
+from penstock.capture.writing.journal import read_journal
 from penstock.errors import AlreadyThere, BadInput, NotFollowable, NotFound, SlotLost
 from penstock.log.file.log import FileLog
 from penstock.storage.local import LocalStorage

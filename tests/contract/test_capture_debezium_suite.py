@@ -10,7 +10,7 @@ from uuid import uuid4
 import pytest
 
 from contract.capture_databases import PostgresSchema, postgres_schema
-from penstock.capture.writer import POINTS
+from penstock.capture.writing.writer import POINTS
 from penstock.testing.contracts.capture import ROLL_BACK, CaptureContract
 from penstock.testing.contracts.capture_following import Following
 from penstock.testing.servers.debezium import QUICK

@@ -7,8 +7,8 @@ import pytest
 
 from capture_reference import Change, Plain
 from penstock.capture.postgres.connecting import connect
-from penstock.capture.postgres.replication import Replication
 from penstock.capture.postgres.slots import create_publication, create_slot, drop_publication, drop_slot
+from penstock.capture.postgres.stream.replication import Replication
 from penstock.testing.servers.postgres import PostgresServer
 from waiting import until
 

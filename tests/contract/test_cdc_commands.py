@@ -11,7 +11,7 @@ import pytest
 from contract.cdc_shop import PENSTOCK, Shop, own_server
 from penstock.capture.definition import CaptureDefinition
 from penstock.capture.postgres import kind as postgres_kind
-from penstock.capture.postgres.replication import Replication
+from penstock.capture.postgres.stream.replication import Replication
 from penstock.capture.registry import Captures
 from penstock.log.open import open_log
 from penstock.testing.servers.postgres import PostgresServer

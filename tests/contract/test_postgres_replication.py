@@ -9,12 +9,12 @@ import psycopg
 import pytest
 
 from capture_reference import Change, Ended, Plain, Said, in_order, said_by
-from penstock.capture.postgres.batches import Batcher
 from penstock.capture.postgres.connecting import connect
-from penstock.capture.postgres.messages import LogicalMessage, Truncate
-from penstock.capture.postgres.pgoutput import Decoder
-from penstock.capture.postgres.replication import Replication
+from penstock.capture.postgres.decode.batches import Batcher
+from penstock.capture.postgres.decode.messages import LogicalMessage, Truncate
+from penstock.capture.postgres.decode.pgoutput import Decoder
 from penstock.capture.postgres.slots import create_publication, create_slot, describe_slot, drop_publication, drop_slot
+from penstock.capture.postgres.stream.replication import Replication
 from penstock.errors import CaptureError, Disconnected, NotFollowable, SlotInUse, SlotLost
 from penstock.testing.servers.postgres import PostgresServer
 from penstock.testing.waiting import until

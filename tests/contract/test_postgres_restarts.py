@@ -3,9 +3,9 @@
 from pathlib import Path
 
 from penstock.capture.definition import CaptureDefinition
-from penstock.capture.journal import CaptureState
 from penstock.capture.kind import kind_of
 from penstock.capture.runner import CaptureRun
+from penstock.capture.writing.journal import CaptureState
 from penstock.log.open import open_log
 from penstock.storage.local import LocalStorage
 from penstock.testing.contracts.capture_records import records_of

@@ -11,9 +11,9 @@ import pytest
 from capture_postgres import PATIENCE, Followed
 from penstock.capture.postgres.connecting import connect
 from penstock.capture.postgres.lsn import lsn_text
-from penstock.capture.postgres.replication import System
 from penstock.capture.postgres.resuming import check_server
 from penstock.capture.postgres.slots import create_slot, describe_slot, drop_slot
+from penstock.capture.postgres.stream.replication import System
 from penstock.errors import CaptureError, Disconnected, NotFollowable, SlotInUse, SlotLost
 from penstock.testing.servers.postgres import PostgresServer
 from penstock.testing.waiting import until

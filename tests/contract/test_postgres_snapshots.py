@@ -13,14 +13,14 @@ import pyarrow as pa
 import pytest
 
 from capture_reference import Change, changes_in
-from penstock.capture.postgres.batches import Batcher
-from penstock.capture.postgres.changes import Batch
 from penstock.capture.postgres.connecting import connect
+from penstock.capture.postgres.copy.snapshots import Chunk, ChunkMerge, Settled, Snapshot, touched, visible
+from penstock.capture.postgres.decode.batches import Batcher
+from penstock.capture.postgres.decode.changes import Batch
+from penstock.capture.postgres.decode.pgoutput import Decoder
 from penstock.capture.postgres.lsn import lsn_of
-from penstock.capture.postgres.pgoutput import Decoder
-from penstock.capture.postgres.replication import Replication
 from penstock.capture.postgres.slots import create_publication, create_slot
-from penstock.capture.postgres.snapshots import Chunk, ChunkMerge, Settled, Snapshot, touched, visible
+from penstock.capture.postgres.stream.replication import Replication
 from penstock.testing.servers.postgres import PostgresServer
 from penstock.testing.waiting import until
 

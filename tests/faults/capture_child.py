@@ -3,8 +3,8 @@ own that is forked, so that a start costs next to nothing.
 
 argv: a home, and the URL of the database. A line is JSON: `die` (after so many points of the writer it kills itself; 0: never),
 `copying` (only points that are passed with a chunk of a copy count), `again` (the server is told nothing of what is durable, and
-sends everything again) and `batch_bytes` as the engine has it.
-Said on standard output, a line each: `pid N`, `point NAME`, `left N` (tables that are not copied), `error TEXT`."""
+sends everything again) and `batch_bytes` as the engine has it. Said on standard output, a line each: `pid N`, `point NAME`,
+`left N` (tables that are not copied), `error TEXT`."""
 
 import json
 import os
@@ -19,7 +19,7 @@ from capture_followed import DEFINITION, PUBLICATION, SLOT, SMALL
 from penstock.capture.port import Batch, Json
 from penstock.capture.postgres.engine import PostgresEngine, Source
 from penstock.capture.postgres.position import WalPosition
-from penstock.capture.postgres.replication import Replication
+from penstock.capture.postgres.stream.replication import Replication
 from penstock.capture.runner import CaptureRun, Progress
 from penstock.log.file.log import FileLog
 from penstock.storage.local import LocalStorage

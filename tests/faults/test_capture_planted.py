@@ -14,16 +14,16 @@ import pytest
 from capture_followed import DEFINITION, Followed, broken, check_law
 from capture_scripted import ScriptedEngine, random_script
 from capture_topics import check_journal, check_topics
-from penstock.capture import writer
-from penstock.capture.fenced_topic import FencedTopic
 from penstock.capture.port import Batch, Json
-from penstock.capture.postgres import copies
 from penstock.capture.postgres.connecting import connect
+from penstock.capture.postgres.copy import copies
+from penstock.capture.postgres.copy.snapshots import Chunk, ChunkMerge, Snapshot
+from penstock.capture.postgres.decode.messages import Relation
 from penstock.capture.postgres.engine import PostgresEngine
-from penstock.capture.postgres.messages import Relation
 from penstock.capture.postgres.slots import describe_slot
-from penstock.capture.postgres.snapshots import Chunk, ChunkMerge, Snapshot
 from penstock.capture.runner import CaptureRun
+from penstock.capture.writing import writer
+from penstock.capture.writing.fenced_topic import FencedTopic
 from penstock.errors import SlotLost
 from penstock.log.memory import MemoryLog
 from penstock.log.port import Log

@@ -4,8 +4,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.capture.journal import said_backwards, said_in
 from penstock.capture.naming import TRANSACTIONS
+from penstock.capture.writing.journal import said_backwards, said_in
 from penstock.errors import Mismatch, NotFound
 from penstock.log.port import Log, Topic
 

@@ -9,9 +9,9 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
-from penstock.capture.journal import CaptureState, Found
 from penstock.capture.port import DELETE, READ, Batch, Bytes, Changes, Json, Table, TableFacts, Transactions
-from penstock.capture.writer import RESNAPSHOT, Writer
+from penstock.capture.writing.journal import CaptureState, Found
+from penstock.capture.writing.writer import RESNAPSHOT, Writer
 from penstock.core.arrow import chosen
 from penstock.errors import Damaged, NotFollowable, NotFound
 from penstock.storage.port import Storage

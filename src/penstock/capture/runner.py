@@ -9,12 +9,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from penstock.capture.definition import CaptureDefinition
-from penstock.capture.envelopes import Envelope
-from penstock.capture.journal import CaptureState
 from penstock.capture.port import Batch, Engine, Status
 from penstock.capture.registry import LOCK
 from penstock.capture.repairs import finished
-from penstock.capture.writer import Writer, nothing
+from penstock.capture.writing.envelopes import Envelope
+from penstock.capture.writing.journal import CaptureState
+from penstock.capture.writing.writer import Writer, nothing
 from penstock.errors import InUse, Passing, PenstockError
 from penstock.log.port import Log
 from penstock.storage.port import Storage

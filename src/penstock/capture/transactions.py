@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from penstock.capture.commits import Commits, journal_name
-from penstock.capture.journal import HEADER
+from penstock.capture.writing.journal import HEADER
 from penstock.core.arrow import values_in
 from penstock.core.columns import HEADERS, KEY, VALUE
 from penstock.core.schema import Schema

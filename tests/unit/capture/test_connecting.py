@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from penstock.capture.postgres.connecting import connect
-from penstock.capture.postgres.replication import Replication
+from penstock.capture.postgres.stream.replication import Replication
 from penstock.errors import CaptureError
 
 

@@ -10,9 +10,9 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.capture.envelopes import Envelope, flat_key, wrapped
-from penstock.capture.orders import Orders
 from penstock.capture.port import CREATE, DELETE, READ, UPDATE, Changes, Transactions
+from penstock.capture.writing.envelopes import Envelope, flat_key, wrapped
+from penstock.capture.writing.orders import Orders
 from penstock.core.arrow import values_in
 from penstock.core.columns import EVENT_TIME, KEY, VALUE
 

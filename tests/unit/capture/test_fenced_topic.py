@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pyarrow as pa
 import pytest
 
-from penstock.capture.fenced_topic import FencedTopic, sender_of
+from penstock.capture.writing.fenced_topic import FencedTopic, sender_of
 from penstock.core.arrow import values_in
 from penstock.core.columns import KEY, VALUE
 from penstock.core.time import NEVER, SystemClock

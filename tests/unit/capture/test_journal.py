@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.capture.fenced_topic import FencedTopic
-from penstock.capture.journal import HEADER, CaptureState, Entries, Entry, Found, Journal, journal_topic, read_journal
+from penstock.capture.writing.fenced_topic import FencedTopic
+from penstock.capture.writing.journal import HEADER, CaptureState, Entries, Entry, Found, Journal, journal_topic, read_journal
 from penstock.core.columns import HEADERS, KEY, VALUE
 from penstock.errors import Damaged
 from penstock.log.file.log import FileLog

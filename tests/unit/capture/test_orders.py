@@ -8,8 +8,8 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.capture.orders import counts_of, orders_of
 from penstock.capture.port import CREATE, Changes, Table
+from penstock.capture.writing.orders import counts_of, orders_of
 
 TABLES: list[Table] = [("public", "a"), ("public", "b"), ("", "c")]
 

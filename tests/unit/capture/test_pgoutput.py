@@ -11,9 +11,9 @@ from amount import cases
 from capture_laws import agrees, cut
 from capture_messages import begin, commit, delete, described, emitted, insert, streams, truncate, update
 from capture_reference import UNCHANGED, Plain, changes_in, in_order, said_by
-from penstock.capture.postgres.batches import Batcher
-from penstock.capture.postgres.messages import Relation, RelationColumn
-from penstock.capture.postgres.pgoutput import Decoder
+from penstock.capture.postgres.decode.batches import Batcher
+from penstock.capture.postgres.decode.messages import Relation, RelationColumn
+from penstock.capture.postgres.decode.pgoutput import Decoder
 from penstock.errors import BadMessage
 
 CUTS = st.lists(st.integers(0, 60), max_size=4)
@@ -112,7 +112,7 @@ def test_a_table_of_1600_columns_is_read_like_any_other() -> None:
 
 def test_more_messages_than_are_laid_out_at_once_are_read_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     messages = [begin(5, 9), described(USERS), *(insert(7, [str(i), "x"]) for i in range(50)), truncate([7]), commit(5)]
-    monkeypatch.setattr("penstock.capture.postgres.pgoutput.AT_ONCE", 64)
+    monkeypatch.setattr("penstock.capture.postgres.decode.pgoutput.AT_ONCE", 64)
     assert agrees(Decoder(), messages)
 
 

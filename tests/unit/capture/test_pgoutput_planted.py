@@ -10,8 +10,8 @@ from hypothesis import Phase, given, settings
 
 from capture_laws import Decodes, agrees
 from capture_messages import streams
-from penstock.capture.postgres.changes import NO_OLD, OLD_KEY, Batch, Column, TableChanges
-from penstock.capture.postgres.pgoutput import Decoder
+from penstock.capture.postgres.decode.changes import NO_OLD, OLD_KEY, Batch, Column, TableChanges
+from penstock.capture.postgres.decode.pgoutput import Decoder
 
 
 class Planted:

@@ -12,14 +12,14 @@ import pyarrow as pa
 import pytest
 
 from captured import Captured, Write
-from penstock.capture.envelopes import flat_key
-from penstock.capture.journal import CaptureState
 from penstock.capture.port import Flags, Places, Table, TableFacts
 from penstock.capture.reconcile import TableResult, comparing, folding, records
 from penstock.capture.reconcile.comparing import TableComparison
 from penstock.capture.reconcile.folding import View
 from penstock.capture.reconcile.results import silent
 from penstock.capture.reconcile.source import Described, Rows
+from penstock.capture.writing.envelopes import flat_key
+from penstock.capture.writing.journal import CaptureState
 from penstock.core.arrow import values_in
 from penstock.log.memory import MemoryLog
 

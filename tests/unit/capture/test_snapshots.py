@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from amount import cases
 from capture_history import ROUND, exact
 from capture_messages import begin, commit, delete, described, insert, update
-from penstock.capture.postgres import snapshots
-from penstock.capture.postgres.changes import Xids
-from penstock.capture.postgres.messages import Relation, RelationColumn
-from penstock.capture.postgres.pgoutput import Decoder
-from penstock.capture.postgres.snapshots import Chunk, ChunkMerge, Settled, Snapshot, key_text, touched, visible
+from penstock.capture.postgres.copy import snapshots
+from penstock.capture.postgres.copy.snapshots import Chunk, ChunkMerge, Settled, Snapshot, key_text, touched, visible
+from penstock.capture.postgres.decode.changes import Xids
+from penstock.capture.postgres.decode.messages import Relation, RelationColumn
+from penstock.capture.postgres.decode.pgoutput import Decoder
 from penstock.errors import BadInput
 
 ENOUGH = 400

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from capture_scripted import TABLES, USERS, batch_of, random_script
 from capture_topics import events_of
-from penstock.capture.gathering import by_table
 from penstock.capture.port import Truncate
-from penstock.capture.truncates import live_keys, without_truncates
+from penstock.capture.writing.gathering import by_table
+from penstock.capture.writing.truncates import live_keys, without_truncates
 from penstock.core.arrow import values_in
 from penstock.core.columns import KEY, VALUE
 from penstock.log.memory import MemoryLog

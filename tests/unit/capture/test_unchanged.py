@@ -13,10 +13,6 @@ from hypothesis import strategies as st
 
 from amount import cases
 from colliding import colliding
-from penstock.capture import last_records, unchanged, writer
-from penstock.capture.envelopes import Envelope
-from penstock.capture.key_index import ABSENT, KeyIndex
-from penstock.capture.last_records import LastRecords
 from penstock.capture.naming import TopicNames
 from penstock.capture.port import (
     CREATE,
@@ -31,7 +27,11 @@ from penstock.capture.port import (
     Transactions,
     Unchanged,
 )
-from penstock.capture.writer import Writer
+from penstock.capture.writing import last_records, unchanged, writer
+from penstock.capture.writing.envelopes import Envelope
+from penstock.capture.writing.key_index import ABSENT, KeyIndex
+from penstock.capture.writing.last_records import LastRecords
+from penstock.capture.writing.writer import Writer
 from penstock.log.file.log import FileLog
 from penstock.log.memory import MemoryLog
 from penstock.log.port import Log, Topic

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.capture.postgres.batches import Batcher
+from penstock.capture.postgres.decode.batches import Batcher
 from penstock.capture.postgres.lsn import lsn_of
 from penstock.capture.postgres.position import Copied, WalPosition, named, table_of
 from penstock.capture.postgres.wal import before_header

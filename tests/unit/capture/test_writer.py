@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from amount import cases
 from capture_scripted import ORDERS, TABLES, USERS, ScriptedEngine, Truncate, Work, Write, batch_of, random_script
 from capture_topics import check_flat, check_journal, check_topics
-from penstock.capture.envelopes import Envelope
 from penstock.capture.naming import TopicNames
 from penstock.capture.port import CREATE, UPDATE
-from penstock.capture.writer import POINTS, Writer, nothing
+from penstock.capture.writing.envelopes import Envelope
+from penstock.capture.writing.writer import POINTS, Writer, nothing
 from penstock.errors import Fenced, Mismatch
 from penstock.log.file.log import FileLog
 from penstock.log.memory import MemoryLog

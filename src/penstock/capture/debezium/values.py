@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 
 from penstock.capture.port import TableFacts
-from penstock.capture.postgres.types import ddl_columns
+from penstock.capture.postgres.values.types import ddl_columns
 
 Convert = Callable[[Any], Any]
 

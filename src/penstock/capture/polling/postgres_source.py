@@ -8,7 +8,7 @@ from penstock.capture.polling.source import Piece
 from penstock.capture.port import Table
 from penstock.capture.postgres.connecting import connect, translated
 from penstock.capture.postgres.tables import described, estimated_rows, facts_of, json_rows, last_key, read_rows
-from penstock.capture.postgres.types import Types
+from penstock.capture.postgres.values.types import Types
 
 if TYPE_CHECKING:
     from penstock.capture.postgres.connecting import Connection

@@ -11,20 +11,20 @@ import pyarrow as pa
 from penstock.capture import port
 from penstock.capture.definition import Secret
 from penstock.capture.port import Json, Places, Status, Table
-from penstock.capture.postgres.changes import Batch
 from penstock.capture.postgres.connecting import connect
-from penstock.capture.postgres.converting import Shape
-from penstock.capture.postgres.copies import Copies
-from penstock.capture.postgres.copying import CHUNK
-from penstock.capture.postgres.current import CurrentValues
+from penstock.capture.postgres.copy.copies import Copies
+from penstock.capture.postgres.copy.copying import CHUNK
+from penstock.capture.postgres.copy.current import CurrentValues
+from penstock.capture.postgres.copy.published import published_tables
+from penstock.capture.postgres.copy.spool import Spool
+from penstock.capture.postgres.decode.changes import Batch
 from penstock.capture.postgres.keys import Keys
 from penstock.capture.postgres.position import WalPosition
-from penstock.capture.postgres.published import published_tables
-from penstock.capture.postgres.replication import Replication
 from penstock.capture.postgres.resuming import check_server, check_slot
-from penstock.capture.postgres.spool import Spool
-from penstock.capture.postgres.streaming import BOUND, Cut, Streaming, Upto
-from penstock.capture.postgres.types import Types
+from penstock.capture.postgres.stream.converting import Shape
+from penstock.capture.postgres.stream.replication import Replication
+from penstock.capture.postgres.stream.streaming import BOUND, Cut, Streaming, Upto
+from penstock.capture.postgres.values.types import Types
 from penstock.capture.postgres.watching import Watch
 from penstock.errors import SlotInUse
 from penstock.storage.port import Storage

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from penstock.capture.port import Table
 from penstock.capture.postgres.connecting import translated
-from penstock.capture.postgres.messages import Relation
+from penstock.capture.postgres.decode.messages import Relation
 from penstock.capture.postgres.position import Copied, table_of
 from penstock.errors import NotFollowable
 

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 from penstock.capture.definition import CaptureDefinition
 from penstock.capture.kind import kind_of
 from penstock.capture.postgres.connecting import connect, translated
+from penstock.capture.postgres.copy.published import published_tables
+from penstock.capture.postgres.copy.snapshots import Snapshot
 from penstock.capture.postgres.keys import Keys
 from penstock.capture.postgres.kind import slot_of
 from penstock.capture.postgres.position import Copied, WalPosition, named
-from penstock.capture.postgres.published import published_tables
 from penstock.capture.postgres.slots import describe_slot, drop_slot
-from penstock.capture.postgres.snapshots import Snapshot
 from penstock.capture.postgres.wal import visible_now
 from penstock.errors import NotYet, SlotInUse, SlotLost
 

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 
 from penstock.capture.postgres.lsn import lsn_text
 from penstock.capture.postgres.position import WalPosition
-from penstock.capture.postgres.replication import System
 from penstock.capture.postgres.slots import describe_slot
+from penstock.capture.postgres.stream.replication import System
 from penstock.capture.postgres.wal import end_of_log
 from penstock.errors import NotFollowable, SlotLost
 

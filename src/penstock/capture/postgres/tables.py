@@ -8,11 +8,11 @@ import pyarrow as pa
 
 from penstock.capture.port import Table, TableFacts
 from penstock.capture.postgres.connecting import translated
-from penstock.capture.postgres.converting import Shape
-from penstock.capture.postgres.copying import csv_columns
-from penstock.capture.postgres.json_values import json_objects, json_values
+from penstock.capture.postgres.copy.copying import csv_columns
 from penstock.capture.postgres.keys import Keys
-from penstock.capture.postgres.types import Types
+from penstock.capture.postgres.stream.converting import Shape
+from penstock.capture.postgres.values.json_values import json_objects, json_values
+from penstock.capture.postgres.values.types import Types
 from penstock.core.arrow import one_array, values_in
 from penstock.errors import NotFollowable
 

@@ -3,8 +3,8 @@
 from typing import TYPE_CHECKING
 
 from penstock.capture.postgres.connecting import translated
+from penstock.capture.postgres.copy.snapshots import Snapshot
 from penstock.capture.postgres.lsn import lsn_of
-from penstock.capture.postgres.snapshots import Snapshot
 
 if TYPE_CHECKING:
     from penstock.capture.postgres.connecting import Connection

@@ -8,13 +8,13 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from penstock.capture.envelopes import flat_key
 from penstock.capture.port import Flags, Table
 from penstock.capture.reconcile.exact import LogRows, column_differences, log_rows, same_row
 from penstock.capture.reconcile.folding import Folded, View, folded
 from penstock.capture.reconcile.hashing import Canonical, Hashes, checksum_of, hashes_of
 from penstock.capture.reconcile.results import Difference, RangeDifference, ReconcileProgress, ReconcileReport, TableResult
 from penstock.capture.reconcile.source import Described, SourceSnapshot
+from penstock.capture.writing.envelopes import flat_key
 from penstock.core.arrow import one_array
 
 MANY = 20_000  # rows that differ as texts and are looked at one by one; if there are more, all are compared by what they mean

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from penstock.capture.postgres.copying import csv_columns
+from penstock.capture.postgres.copy.copying import csv_columns
 
 if TYPE_CHECKING:
     from penstock.capture.postgres.connecting import Connection

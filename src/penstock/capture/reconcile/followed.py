@@ -4,11 +4,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from penstock.capture.definition import CaptureDefinition
-from penstock.capture.journal import Found, journal_topic, read_journal
 from penstock.capture.kind import kind_of
 from penstock.capture.port import Engine
 from penstock.capture.registry import Captures
-from penstock.capture.writer import nothing
+from penstock.capture.writing.journal import Found, journal_topic, read_journal
+from penstock.capture.writing.writer import nothing
 from penstock.log.port import Log
 from penstock.storage.port import Storage
 

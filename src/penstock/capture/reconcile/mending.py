@@ -4,11 +4,11 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
-from penstock.capture.envelopes import wrapped
 from penstock.capture.port import Table, TableFacts
 from penstock.capture.reconcile.results import ReconcileProgress, ReconcileReport
 from penstock.capture.repairs import Marked, Repair, Repairs
-from penstock.capture.writer import Writer
+from penstock.capture.writing.envelopes import wrapped
+from penstock.capture.writing.writer import Writer
 from penstock.core.arrow import values_in
 
 BATCH_ROWS, BATCH_BYTES = 50_000, 32 << 20

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 import numpy as np
 
 from penstock.capture.definition import CaptureDefinition
-from penstock.capture.journal import CaptureState
 from penstock.capture.port import Flags, Places, Table
 from penstock.capture.postgres.connecting import translated
 from penstock.capture.postgres.tables import described
@@ -13,6 +12,7 @@ from penstock.capture.reconcile.postgres_source import AtSnapshot, TypedColumn
 from penstock.capture.triggers.position import Copied, named
 from penstock.capture.triggers.postgres.position import OutboxPosition
 from penstock.capture.triggers.postgres.setting_up import outbox_of
+from penstock.capture.writing.journal import CaptureState
 
 # Seen from the snapshot: what it sees and the position does not.
 _LEFT = "select exists (select from {}.outbox where not pg_visible_in_snapshot(txid, %s::pg_snapshot))"

@@ -6,22 +6,22 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from penstock.capture.definition import CaptureDefinition
-from penstock.capture.journal import CaptureState
 from penstock.capture.port import Flags, Places, Table
 from penstock.capture.postgres.connecting import connect, translated
-from penstock.capture.postgres.converting import Shape
-from penstock.capture.postgres.json_values import json_objects, json_values
+from penstock.capture.postgres.copy.published import about_rows, published_columns, published_tables
+from penstock.capture.postgres.copy.snapshots import Snapshot
 from penstock.capture.postgres.keys import Key, Keys
 from penstock.capture.postgres.kind import slot_of
 from penstock.capture.postgres.lsn import lsn_text
 from penstock.capture.postgres.position import WalPosition, named
-from penstock.capture.postgres.published import about_rows, published_columns, published_tables
 from penstock.capture.postgres.slots import describe_slot
-from penstock.capture.postgres.snapshots import Snapshot
-from penstock.capture.postgres.types import Types
+from penstock.capture.postgres.stream.converting import Shape
+from penstock.capture.postgres.values.json_values import json_objects, json_values
+from penstock.capture.postgres.values.types import Types
 from penstock.capture.postgres.wal import end_of_log
 from penstock.capture.reconcile.csv_ranges import csv_ranges
 from penstock.capture.reconcile.source import Described, Rows
+from penstock.capture.writing.journal import CaptureState
 from penstock.core.arrow import one_array
 from penstock.errors import NotFollowable
 

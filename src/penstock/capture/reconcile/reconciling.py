@@ -5,8 +5,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 
-from penstock.capture.envelopes import Envelope
-from penstock.capture.journal import CaptureState
 from penstock.capture.port import Table
 from penstock.capture.reconcile.catching_up import CatchingUp
 from penstock.capture.reconcile.comparing import TableComparison
@@ -18,7 +16,9 @@ from penstock.capture.reconcile.results import ReconcileReport, Reconciliation, 
 from penstock.capture.reconcile.source import SourceSnapshot
 from penstock.capture.registry import LOCK
 from penstock.capture.repairs import Marked, Repairs, finished
-from penstock.capture.writer import Writer
+from penstock.capture.writing.envelopes import Envelope
+from penstock.capture.writing.journal import CaptureState
+from penstock.capture.writing.writer import Writer
 from penstock.errors import InUse, NotFound, NotYet
 
 SHOWN = 20  # differences of a table that are shown

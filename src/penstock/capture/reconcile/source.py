@@ -6,8 +6,8 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from penstock.capture.journal import CaptureState
 from penstock.capture.port import Flags, Places, Table, TableFacts
+from penstock.capture.writing.journal import CaptureState
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from penstock.capture.port import Table, TableFacts
-from penstock.capture.postgres.types import ddl_columns
+from penstock.capture.postgres.values.types import ddl_columns
 from penstock.errors import NotFollowable, NotFound
 
 Row = tuple[Any, ...]

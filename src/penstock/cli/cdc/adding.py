@@ -13,12 +13,12 @@ from typing import Any
 import click
 
 from penstock.capture.definition import CaptureDefinition, Secret
-from penstock.capture.journal import read_journal
 from penstock.capture.kind import EngineKind, Inspecting, kind_of
 from penstock.capture.naming import USUAL
 from penstock.capture.port import Table
 from penstock.capture.registry import Captures
 from penstock.capture.runner import runs, taken
+from penstock.capture.writing.journal import read_journal
 from penstock.cli.cdc.findings import refused, sql_text
 from penstock.cli.cdc.url import check_url, engine_for
 from penstock.cli.output import safe

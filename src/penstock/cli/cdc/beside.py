@@ -5,8 +5,8 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from penstock.capture.journal import read_journal
 from penstock.capture.registry import Captures
+from penstock.capture.writing.journal import read_journal
 from penstock.cli.cdc.hosting import Host, Hosted
 from penstock.cli.cdc.telling import Telling
 from penstock.engine.run.options import RunOptions

@@ -9,11 +9,11 @@ import orjson
 import pyarrow as pa
 
 from penstock.capture.definition import CaptureDefinition
-from penstock.capture.journal import CaptureState, read_journal
 from penstock.capture.kind import Inspecting, Kept, kind_of
 from penstock.capture.naming import escaped
 from penstock.capture.registry import Captures
 from penstock.capture.runner import runs
+from penstock.capture.writing.journal import CaptureState, read_journal
 from penstock.cli.cdc.findings import SIGNS
 from penstock.cli.flow.state import size_text
 from penstock.cli.output import kind_of as output_of

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from penstock.capture.commits import journal_name
-from penstock.capture.journal import read_journal
+from penstock.capture.writing.journal import read_journal
 from penstock.core.schema import Schema
 from penstock.engine.run.epoch.decision import Decisions
 from penstock.errors import BadFlow, NotFound

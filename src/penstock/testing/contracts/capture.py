@@ -21,8 +21,8 @@ from typing import Any, ClassVar
 
 import pytest
 
-from penstock.capture.journal import read_journal
-from penstock.capture.writer import POINTS
+from penstock.capture.writing.journal import read_journal
+from penstock.capture.writing.writer import POINTS
 from penstock.testing.contracts.capture_following import CapturedDatabase, Following, Unconfirmed
 from penstock.testing.contracts.capture_records import Record, check_ends
 from penstock.testing.contracts.sink import Crash, CrashAt

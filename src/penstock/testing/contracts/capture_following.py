@@ -8,11 +8,11 @@ from uuid import uuid4
 import orjson
 
 from penstock.capture.definition import CaptureDefinition
-from penstock.capture.journal import CaptureState
 from penstock.capture.kind import kind_of
 from penstock.capture.port import Batch, Engine, Json, Status, Table
 from penstock.capture.runner import CaptureRun
-from penstock.capture.writer import nothing
+from penstock.capture.writing.journal import CaptureState
+from penstock.capture.writing.writer import nothing
 from penstock.log.memory import MemoryLog
 from penstock.log.port import Log
 from penstock.storage.memory import MemoryStorage

@@ -6,8 +6,8 @@ from typing import Any
 
 import orjson
 
-from penstock.capture.journal import HEADER
 from penstock.capture.naming import TRANSACTIONS
+from penstock.capture.writing.journal import HEADER
 from penstock.core.arrow import values_in
 from penstock.core.columns import HEADERS, KEY, VALUE
 from penstock.log.port import Log, Topic
@@ -77,19 +77,21 @@ def check_ends(journal: Sequence[JournalRecord], topic: str, records: Sequence[R
     one that is open."""
     where = [_transaction(records, i) for i in range(len(records))]
     last = {id: record.offset for id, record in zip(where, records, strict=True)}
-    ended, reached = set[str](), 0
+    ended, new, reached = set[str](), set[str](), 0
     for entry in journal:
         if entry.status == "END":
-            ended.add(entry.id)
+            new.add(entry.id)
         if not entry.said or "offsets" not in entry.said:
             continue
+        ended |= new
         (end,) = entry.said["offsets"].get(topic, [0])
         going_on = {entry.said["open"]["id"]} if entry.said["open"] else set[str]()
         while reached < len(records) and records[reached].offset < end:
             assert where[reached] in ended | going_on, f"{where[reached]} in {topic} stands before an END that is not its own"
             reached += 1
-        late = {id for id in ended if last.get(id, -1) >= end}
+        late = {id for id in new if last.get(id, -1) >= end}
         assert not late, f"{topic} has records of {late} behind their END"
+        new.clear()
 
 
 def _transaction(records: Sequence[Record], i: int) -> str:

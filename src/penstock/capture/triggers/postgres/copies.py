@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from penstock.capture import port
 from penstock.capture.port import SnapshotProgress, Table
-from penstock.capture.postgres.spool import chunk_batch
+from penstock.capture.postgres.copy.spool import chunk_batch
 from penstock.capture.postgres.tables import StoredTable, described, estimated_rows, facts_of, json_rows, last_key, read_rows
-from penstock.capture.postgres.types import Types
+from penstock.capture.postgres.values.types import Types
 from penstock.capture.triggers.position import Copied, named
 from penstock.capture.triggers.postgres.position import OutboxPosition
 from penstock.core.time import Clock, SystemClock

@@ -10,10 +10,10 @@ from penstock.capture import port
 from penstock.capture.definition import Secret
 from penstock.capture.port import Json, Status, Table
 from penstock.capture.postgres.connecting import connect, translated
+from penstock.capture.postgres.copy.snapshots import Snapshot
+from penstock.capture.postgres.copy.spool import Spool
 from penstock.capture.postgres.keys import Keys
-from penstock.capture.postgres.snapshots import Snapshot
-from penstock.capture.postgres.spool import Spool
-from penstock.capture.postgres.types import Types
+from penstock.capture.postgres.values.types import Types
 from penstock.capture.triggers.pacing import Pacing
 from penstock.capture.triggers.postgres.batching import Batches, Between
 from penstock.capture.triggers.postgres.copies import Copies, ReadChunk

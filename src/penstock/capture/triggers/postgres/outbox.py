@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from penstock.capture.postgres.connecting import translated
-from penstock.capture.postgres.snapshots import Snapshot
+from penstock.capture.postgres.copy.snapshots import Snapshot
 from penstock.capture.triggers.postgres.outbox_sql import OutboxSql
 from penstock.capture.triggers.postgres.records import RecordShape
 from penstock.errors import SlotLost

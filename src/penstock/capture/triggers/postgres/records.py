@@ -9,13 +9,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.capture.port import Changes, Flags, Places, Table
-from penstock.capture.postgres.changes import NO_OLD, OLD_ROW, Column, TableChanges
-from penstock.capture.postgres.converting import Shape, converted, shape_of
-from penstock.capture.postgres.copying import csv_columns
+from penstock.capture.postgres.copy.copying import csv_columns
+from penstock.capture.postgres.decode.changes import NO_OLD, OLD_ROW, Column, TableChanges
+from penstock.capture.postgres.decode.messages import Relation, RelationColumn
 from penstock.capture.postgres.keys import Keys, no_key
-from penstock.capture.postgres.messages import Relation, RelationColumn
+from penstock.capture.postgres.stream.converting import Shape, converted, shape_of
 from penstock.capture.postgres.tables import VIRTUAL
-from penstock.capture.postgres.types import Types
+from penstock.capture.postgres.values.types import Types
 from penstock.core.arrow import one_array, replaced, values_in
 from penstock.errors import Damaged
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from penstock.capture import port
 from penstock.capture.port import SnapshotProgress, Table
-from penstock.capture.postgres.spool import chunk_batch
+from penstock.capture.postgres.copy.spool import chunk_batch
 from penstock.capture.sqlite.tables import Row, SqliteTable, described, key_behind, quoted, read_rows
 from penstock.capture.sqlite.values import json_keys, json_rows
 from penstock.capture.triggers.position import Copied, named

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from penstock.capture import port
 from penstock.capture.port import Json, Status, Table, Transactions
-from penstock.capture.postgres.spool import Spool
+from penstock.capture.postgres.copy.spool import Spool
 from penstock.capture.sqlite.connecting import SqliteFile
 from penstock.capture.sqlite.tables import Row, described
 from penstock.capture.triggers.pacing import Pacing

@@ -12,9 +12,9 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.capture.fenced_topic import FencedTopic
 from penstock.capture.naming import TRANSACTIONS
 from penstock.capture.port import Flags, Places
+from penstock.capture.writing.fenced_topic import FencedTopic
 from penstock.core.arrow import array_of, filled, joined, values_in
 from penstock.core.columns import HEADERS, KEY, VALUE
 from penstock.errors import AlreadyThere, Damaged, NotFound

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.capture.postgres.messages import LogicalMessage, Relation, Truncate
+from penstock.capture.postgres.decode.messages import LogicalMessage, Relation, Truncate
 from penstock.core.arrow import array_of, chosen
 
 Flags = npt.NDArray[np.bool_]

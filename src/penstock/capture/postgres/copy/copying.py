@@ -10,8 +10,8 @@ import pyarrow.csv as pc_csv
 
 from penstock.capture.port import Table
 from penstock.capture.postgres.connecting import translated
-from penstock.capture.postgres.published import PublishedColumn
-from penstock.capture.postgres.snapshots import Chunk, Snapshot, key_text
+from penstock.capture.postgres.copy.published import PublishedColumn
+from penstock.capture.postgres.copy.snapshots import Chunk, Snapshot, key_text
 from penstock.capture.postgres.wal import SNAPSHOT, end_of_log
 from penstock.core.arrow import one_array
 

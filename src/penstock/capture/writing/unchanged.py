@@ -13,8 +13,8 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.capture.last_records import LoggedRows, Written
 from penstock.capture.port import CREATE, DELETE, UNKNOWN, Changes, Places, Table, Unchanged
+from penstock.capture.writing.last_records import LoggedRows, Written
 from penstock.core.arrow import array_of
 
 Values = dict[str, str]  # of columns, as JSON

@@ -9,8 +9,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from penstock.capture.postgres.connecting import of, translated
-from penstock.capture.postgres.inbox import Inbox
-from penstock.capture.postgres.messages import POSTGRES_EPOCH
+from penstock.capture.postgres.decode.messages import POSTGRES_EPOCH
+from penstock.capture.postgres.stream.inbox import Inbox
 from penstock.errors import BadMessage, CaptureError, Disconnected, NotFollowable, PenstockError
 
 if TYPE_CHECKING:

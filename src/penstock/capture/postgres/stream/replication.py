@@ -14,10 +14,10 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from penstock.capture.postgres.connecting import NEW_SNAPSHOT, connect, of
-from penstock.capture.postgres.inbox import Inbox
 from penstock.capture.postgres.lsn import lsn_text
-from penstock.capture.postgres.receiver import Receiver
 from penstock.capture.postgres.slots import describe_slot, wrong_level
+from penstock.capture.postgres.stream.inbox import Inbox
+from penstock.capture.postgres.stream.receiver import Receiver
 from penstock.errors import CaptureError, NotFollowable, PenstockError, SlotInUse, SlotLost
 
 if TYPE_CHECKING:

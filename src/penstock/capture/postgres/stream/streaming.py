@@ -10,13 +10,13 @@ import pyarrow as pa
 
 from penstock.capture import port
 from penstock.capture.port import Changes, Flags, Places, Table, TableFacts
-from penstock.capture.postgres.batches import Batcher
-from penstock.capture.postgres.changes import OLD_ROW, Batch, TableChanges
-from penstock.capture.postgres.converting import KeyOf, Shape, converted, shape_of
-from penstock.capture.postgres.messages import BEGIN, COMMIT, DELETE, INSERT, TRUNCATE, UPDATE, Relation, Truncate
-from penstock.capture.postgres.pgoutput import Decoder
+from penstock.capture.postgres.decode.batches import Batcher
+from penstock.capture.postgres.decode.changes import OLD_ROW, Batch, TableChanges
+from penstock.capture.postgres.decode.messages import BEGIN, COMMIT, DELETE, INSERT, TRUNCATE, UPDATE, Relation, Truncate
+from penstock.capture.postgres.decode.pgoutput import Decoder
 from penstock.capture.postgres.position import WalPosition
-from penstock.capture.postgres.types import Types
+from penstock.capture.postgres.stream.converting import KeyOf, Shape, converted, shape_of
+from penstock.capture.postgres.values.types import Types
 from penstock.core.arrow import array_of, joined
 
 # Columns that were not sent: of the table with this object id, as it was, by the keys of all changes, the rows that are wanted.

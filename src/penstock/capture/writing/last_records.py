@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from penstock.capture.envelopes import flat_key
-from penstock.capture.key_index import KeyIndex
 from penstock.capture.port import Places, Table
+from penstock.capture.writing.envelopes import flat_key
+from penstock.capture.writing.key_index import KeyIndex
 from penstock.core.arrow import values_in
 from penstock.core.columns import KEY, VALUE
 from penstock.errors import OffsetGone

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.capture.postgres.changes import OLD_KEY, OLD_ROW, Flags, TableChanges, Xids
+from penstock.capture.postgres.decode.changes import OLD_KEY, OLD_ROW, Flags, TableChanges, Xids
 from penstock.core.arrow import coalesced, joined, lengths_of
 from penstock.errors import BadInput
 

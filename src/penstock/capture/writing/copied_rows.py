@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from penstock.capture.last_records import LoggedRows, Written
 from penstock.capture.port import Batch, Changes, Flags, Table
+from penstock.capture.writing.last_records import LoggedRows, Written
 
 
 class CopiedRows:

@@ -7,17 +7,17 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.capture.copied_rows import CopiedRows
-from penstock.capture.envelopes import Envelope, flat_key, wrapped
-from penstock.capture.fenced_topic import FencedTopic
-from penstock.capture.gathering import by_table
-from penstock.capture.journal import CaptureState, Entries, Entry, Found, Journal, journal_topic, read_journal
-from penstock.capture.last_records import LoggedRows, Written
 from penstock.capture.naming import TopicNames
-from penstock.capture.orders import counts_of, orders_of
 from penstock.capture.port import Batch, Changes, Json, Places, Table, TableFacts
-from penstock.capture.truncates import Keys, live_keys, without_truncates
-from penstock.capture.unchanged import UnchangedValues
+from penstock.capture.writing.copied_rows import CopiedRows
+from penstock.capture.writing.envelopes import Envelope, flat_key, wrapped
+from penstock.capture.writing.fenced_topic import FencedTopic
+from penstock.capture.writing.gathering import by_table
+from penstock.capture.writing.journal import CaptureState, Entries, Entry, Found, Journal, journal_topic, read_journal
+from penstock.capture.writing.last_records import LoggedRows, Written
+from penstock.capture.writing.orders import counts_of, orders_of
+from penstock.capture.writing.truncates import Keys, live_keys, without_truncates
+from penstock.capture.writing.unchanged import UnchangedValues
 from penstock.core.arrow import array_of, values_in
 from penstock.core.columns import KEY
 from penstock.errors import AlreadyThere, Mismatch, NotFound

@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING
 
 from penstock.capture import port
 from penstock.capture.port import SnapshotProgress, Table
-from penstock.capture.postgres.changes import Batch
-from penstock.capture.postgres.converting import Shape
-from penstock.capture.postgres.copying import CHUNK, ColumnsChanged, CopiedTable, Piece, read_chunk
-from penstock.capture.postgres.json_values import json_objects, json_values
+from penstock.capture.postgres.copy.copying import CHUNK, ColumnsChanged, CopiedTable, Piece, read_chunk
+from penstock.capture.postgres.copy.published import about_rows, published_columns
+from penstock.capture.postgres.copy.snapshots import ChunkMerge, Settled, touched, visible
+from penstock.capture.postgres.copy.spool import chunk_batch, emptied_batch
+from penstock.capture.postgres.decode.changes import Batch
+from penstock.capture.postgres.decode.messages import Relation
 from penstock.capture.postgres.keys import Keys
-from penstock.capture.postgres.messages import Relation
 from penstock.capture.postgres.position import Copied, WalPosition, named, table_of
-from penstock.capture.postgres.published import about_rows, published_columns
-from penstock.capture.postgres.snapshots import ChunkMerge, Settled, touched, visible
-from penstock.capture.postgres.spool import chunk_batch, emptied_batch
-from penstock.capture.postgres.types import Types
+from penstock.capture.postgres.stream.converting import Shape
+from penstock.capture.postgres.values.json_values import json_objects, json_values
+from penstock.capture.postgres.values.types import Types
 from penstock.capture.postgres.wal import running_now, visible_now
 from penstock.core.arrow import one_array, values_in
 

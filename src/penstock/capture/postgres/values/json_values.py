@@ -13,8 +13,8 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.capture.postgres.arrays import array_values
-from penstock.capture.postgres.types import BOOL, BYTEA, DATE, FLOATS, INTEGERS, TIMESTAMP, TIMESTAMPTZ, PgType
+from penstock.capture.postgres.values.arrays import array_values
+from penstock.capture.postgres.values.types import BOOL, BYTEA, DATE, FLOATS, INTEGERS, TIMESTAMP, TIMESTAMPTZ, PgType
 from penstock.core.arrow import array_of, chosen, coalesced, joined, numbers_in, replaced, values_in
 
 NULL = "null"

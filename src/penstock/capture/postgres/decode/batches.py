@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from penstock.capture.postgres.messages import BEGIN, COMMIT
+from penstock.capture.postgres.decode.messages import BEGIN, COMMIT
 
 BOUND = 64 << 20
 

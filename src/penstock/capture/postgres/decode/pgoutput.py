@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
-from penstock.capture.postgres import messages as one_by_one
-from penstock.capture.postgres.changes import (
+from penstock.capture.postgres.decode import messages as one_by_one
+from penstock.capture.postgres.decode.changes import (
     NO_OLD,
     OLD_KEY,
     OLD_ROW,
@@ -25,7 +25,7 @@ from penstock.capture.postgres.changes import (
     TableChanges,
     Transactions,
 )
-from penstock.capture.postgres.messages import (
+from penstock.capture.postgres.decode.messages import (
     BEGIN,
     COMMIT,
     DELETE,
@@ -41,8 +41,8 @@ from penstock.capture.postgres.messages import (
     Truncate,
     whole,
 )
-from penstock.capture.postgres.transactions import Open, Positions
-from penstock.capture.postgres.tuples import Messages, Rows, taken
+from penstock.capture.postgres.decode.transactions import Open, Positions
+from penstock.capture.postgres.decode.tuples import Messages, Rows, taken
 from penstock.errors import BadMessage
 
 AT_ONCE = 1 << 28  # bytes that are laid one behind the other; offsets of 32 bits are enough for these and one message more

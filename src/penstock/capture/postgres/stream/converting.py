@@ -9,10 +9,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.capture.port import CREATE, DELETE, UNKNOWN, UPDATE, Changes, Flags, Places, TableFacts, Unchanged
-from penstock.capture.postgres.changes import NO_OLD, OLD_KEY, OLD_ROW, Column, TableChanges
-from penstock.capture.postgres.json_values import json_objects, json_values
-from penstock.capture.postgres.messages import Relation
-from penstock.capture.postgres.types import PgType, Types, ddl_columns, ddl_type
+from penstock.capture.postgres.decode.changes import NO_OLD, OLD_KEY, OLD_ROW, Column, TableChanges
+from penstock.capture.postgres.decode.messages import Relation
+from penstock.capture.postgres.values.json_values import json_objects, json_values
+from penstock.capture.postgres.values.types import PgType, Types, ddl_columns, ddl_type
 from penstock.core.arrow import array_of, chosen, coalesced, filled
 
 LookUp = Callable[[Sequence[pa.Array], Sequence[str], Places], Mapping[int, Mapping[str, str]]]

@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.capture.postgres.changes import Column, Flags, Places
-from penstock.capture.postgres.messages import Relation, bad
+from penstock.capture.postgres.decode.changes import Column, Flags, Places
+from penstock.capture.postgres.decode.messages import Relation, bad
 from penstock.core.arrow import buffer_of, values_in
 from penstock.errors import BadMessage
 

@@ -12,8 +12,8 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.capture.orders import Orders
 from penstock.capture.port import CREATE, DELETE, READ, UPDATE, Bytes, Changes, Flags, Places, Transactions
+from penstock.capture.writing.orders import Orders
 from penstock.core.arrow import array_of, filled, joined, values_in
 from penstock.core.columns import EVENT_TIME, KEY, VALUE
 from penstock.core.schema import TIMESTAMP

@@ -8,10 +8,10 @@ import pyarrow as pa
 
 from penstock.capture.port import Places
 from penstock.capture.postgres.connecting import translated
-from penstock.capture.postgres.converting import Shape
-from penstock.capture.postgres.copying import csv_columns
-from penstock.capture.postgres.json_values import json_values
-from penstock.capture.postgres.published import columns_of
+from penstock.capture.postgres.copy.copying import csv_columns
+from penstock.capture.postgres.copy.published import columns_of
+from penstock.capture.postgres.stream.converting import Shape
+from penstock.capture.postgres.values.json_values import json_values
 from penstock.core.arrow import one_array, values_in
 
 if TYPE_CHECKING:

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from penstock.capture.postgres.changes import Bytes, Flags, Lsns, Places, Transactions, Xids
-from penstock.capture.postgres.messages import BEGIN, COMMIT, POSTGRES_EPOCH
-from penstock.capture.postgres.tuples import Messages
+from penstock.capture.postgres.decode.changes import Bytes, Flags, Lsns, Places, Transactions, Xids
+from penstock.capture.postgres.decode.messages import BEGIN, COMMIT, POSTGRES_EPOCH
+from penstock.capture.postgres.decode.tuples import Messages
 from penstock.core.time import FIRST, LAST
 
 _LENGTHS = {BEGIN: 21, COMMIT: 26}

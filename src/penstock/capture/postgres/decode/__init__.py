@@ -1,0 +1,1 @@
+"""pgoutput decoded by columns: messages become changes of tables, each with its position."""
