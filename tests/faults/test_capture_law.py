@@ -19,7 +19,6 @@ from capture_oracle import Law
 from capture_workload import Workload
 from faults.own_processes import OwnProcess
 from faults.seeds import SEED
-from penstock.capture.postgres.stream.streaming import BOUND
 from penstock.log.file.log import FileLog
 from penstock.storage.local import LocalStorage
 from penstock.testing.contracts.capture_records import journal_of

@@ -87,7 +87,9 @@ def check_ends(journal: Sequence[JournalRecord], topic: str, records: Sequence[R
         (end,) = entry.said["offsets"].get(topic, [0])
         going_on = {entry.said["open"]["id"]} if entry.said["open"] else set[str]()
         while reached < len(records) and records[reached].offset < end:
-            assert where[reached] in ended | going_on, f"{where[reached]} in {topic} stands before an END that is not its own"
+            assert where[reached] in ended or where[reached] in going_on, (
+                f"{where[reached]} in {topic} stands before an END that is not its own"
+            )
             reached += 1
         late = {id for id in new if last.get(id, -1) >= end}
         assert not late, f"{topic} has records of {late} behind their END"
