@@ -184,7 +184,7 @@ class Copies:
         shape = self._shape(of)
         values = [json_values(one_array(settled.rows[i]), of_type) for i, of_type in enumerate(shape.types)]
         keys = json_objects(of.key, [values[i] for i in shape.key])
-        made = chunk_batch(of.table, keys, json_objects(shape.names, values), id, at.lsn, at.time)
+        made = chunk_batch(of.table, keys, json_objects(shape.names, values), id, at.lsn or at.end, at.time)
         return replace(made, position=at.json(), tables={of.table: shape.facts})
 
     def _adapt(self, piece: Piece) -> None:
