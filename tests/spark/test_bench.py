@@ -128,3 +128,12 @@ def test_kafka_beside_its_own_tools(tmp_path: Path) -> None:
     text = ran("kafka", "--rows", "3000", "--no-connector", document=tmp_path / "out.md")
     assert "| Kafka's own producer" in text
     assert "| read into Arrow, JSON into columns" in text
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_a_database_that_is_followed(tmp_path: Path) -> None:
+    text = ran("cdc", "--rows", "2000", "--bulk", "5000", document=tmp_path / "out.md")
+    assert "| one change a transaction: Penstock" in text
+    assert "| in a view " in text
+    assert "| write-ahead log, capture running " in text
