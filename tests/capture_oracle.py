@@ -225,7 +225,9 @@ class Law:
             row = self.rows[table].get(key)
             assert row is not None, f"{key} of {table} was copied although it is gone"
             common = row.keys() & after.keys()  # columns may have come and gone since it was changed last
-            assert {name: row[name] for name in common} == {name: after[name] for name in common}, f"an old row {key} of {table}"
+            assert {name: row[name] for name in common} == {name: after[name] for name in common}, (
+                f"an old row of {table}: {after}, not {row}"
+            )
             topic.read.add(key)
             topic.live[key], topic.exact[key] = after, set(after)
 

@@ -90,16 +90,15 @@ def _delete(random: Random) -> str:
 STATEMENTS: Sequence[Statement] = (_insert, _insert, _insert, _several, _update, _update, _update, _move, _delete)
 
 
-def _ddl(random: Random) -> str:
-    table, column = random.choice(["accounts", "entries"]), f"extra_{random.randrange(3)}"
-    return random.choice(
-        [
-            f"alter table {table} add column if not exists {column} int default {random.randrange(9)}",
-            f"alter table {table} add column if not exists {column} text",
-            f"alter table {table} drop column if exists {column}",
-            f"alter table {table} rename column {column} to extra_{random.randrange(3)}",
-        ]
-    )
+EXTRA = "select attname from pg_attribute where attrelid = %s::regclass and attname like 'extra%%' and not attisdropped"
+
+
+def _ddl(random: Random, table: str, there: Sequence[str]) -> str:
+    """Adds, drops or renames a column. No name comes twice: a row from before would seem to have the new column, too."""
+    new = f"extra_{random.getrandbits(40)}"
+    add = [f"add {new} int default {random.randrange(9)}", f"add {new} text"] if len(there) < 4 else []
+    change = [f"drop {random.choice(there)}", f"rename {random.choice(there)} to {new}"] if there else []
+    return f"alter table {table} {random.choice(add + change)}"
 
 
 @dataclass
@@ -131,7 +130,9 @@ class Session:
         random = self.random
         try:
             if random.random() < self.ddl:
-                c.execute(_ddl(random))  # type: ignore[call-overload]
+                table = random.choice(["accounts", "entries"])
+                there = [name for (name,) in c.execute(EXTRA, (table,))]
+                c.execute(_ddl(random, table, there))  # type: ignore[call-overload]
             elif random.random() < self.truncates:
                 c.execute(random.choice(["truncate entries", "truncate documents, entries"]))  # type: ignore[call-overload]
             elif random.random() < 0.03:
