@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import uuid
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
@@ -16,14 +17,14 @@ from unit.cli.calling import Answer, Call, calls_of
 from waiting import until
 
 PENSTOCK = [sys.executable, "-c", "from penstock.cli.main import main; main()"]
-NUMBERS = count()
+NAMES = (uuid.uuid4().hex[:8] for _ in count())  # several files of tests share a server
 
 
 class Shop:
     """A schema of the server with two tables, a home, and a capture named after the schema; all of it is its own."""
 
     def __init__(self, server: PostgresServer, home: Path) -> None:
-        self.server, self.home, self.name = server, home, f"shop{next(NUMBERS)}"
+        self.server, self.home, self.name = server, home, f"shop{next(NAMES)}"
         self.slot = f"penstock_{self.name}"
         self.call: Call = calls_of("cdc")
         server.execute(

@@ -242,7 +242,8 @@ def test_a_password_is_nowhere_to_be_seen(followed: Followed, tmp_path: Path, mo
     seen: list[list[str]] = []
 
     def look(progress: Any) -> None:
-        seen.extend(child.cmdline() for child in psutil.Process().children() if child.is_running())
+        mine = [child.pid for child in psutil.Process().children()]
+        seen.extend(child.info["cmdline"] or [] for child in psutil.process_iter(["cmdline"]) if child.pid in mine)
 
     run = CaptureRun(definition, FileLog(LocalStorage(tmp_path / "log")), LocalStorage(tmp_path / "capture"), engine, look)
     try:

@@ -107,7 +107,7 @@ def test_a_password_is_nowhere_but_where_it_was_given(
         assert until(lambda: said("status", "shop").rows[0]["state"] == "running")
         family = [psutil.Process(running.pid), *psutil.Process(running.pid).children(recursive=True)]
         told.extend(" ".join(process.cmdline()) for process in family)
-        told.extend(" ".join(process.cmdline()) for process in psutil.process_iter() if process.is_running())
+        told.extend(" ".join(process.info["cmdline"] or ()) for process in psutil.process_iter(["cmdline"]))
     finally:
         running.send_signal(signal.SIGINT)
         told.extend(running.communicate(timeout=60))

@@ -35,6 +35,9 @@ TABLES = {  # what is called, and what must stand there whatever the width
     "view list": ("view list", "per_page"),
     "view show": ("view show per_page", *ROW),
     "view get": (f"view get per_page {ROW[0]} {ROW[1]} --history", *ROW),
+    "cdc check": None,  # sentences, and these need a database: tests/contract/test_cdc_commands.py shows them on 80 columns
+    "cdc status": None,
+    "cdc reconcile": None,
     "view follow": None,  # never ends; the same rows as `view show`
     "state show": ("state show pages per_page open", "page"),
     "state path": ("state path pages per_page", "open"),

@@ -116,7 +116,9 @@ class Child:
     def _received(self, wait: float) -> bool:
         assert self._process.stdout
         pipe = self._process.stdout.fileno()
-        if not select.select([pipe], [], [], wait)[0]:
+        ready = select.poll()  # unlike select() it takes any descriptor, however many files are open
+        ready.register(pipe, select.POLLIN)
+        if not ready.poll(1000 * wait):
             return False
         data = os.read(pipe, _CHUNK)
         if not data:
