@@ -24,7 +24,7 @@ SCRIPT = Path(__file__).with_name("debezium_child.py")
 PATIENCE = 90.0
 
 
-@pytest.fixture(params=["postgres", "mariadb"])
+@pytest.fixture(params=[pytest.param("postgres", marks=pytest.mark.long), "mariadb"])
 def source(request: pytest.FixtureRequest, debezium: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[Source]:
     monkeypatch.setenv(PASSWORD, MariaDbServer.password)
     made: PostgresPlace | MariaDbPlace
