@@ -20,6 +20,7 @@ class SinkDefinition(ABC):
     takes_updates: ClassVar[bool] = True  # rows may change and go
     ordered: ClassVar[bool] = False  # rows are told in the order of the log, where they have one
     by_row: ClassVar[bool] = True  # its key tells rows apart; else it is the key of a record, and rows may share it
+    apart: ClassVar[bool] = False  # it may be away for long: the flow goes on without it, up to a limit, and it catches up
     sparse: ClassVar[bool] = False  # not every epoch leaves a trace there: the last one it has may be older than it is
 
     @property

@@ -1,1 +1,5 @@
-"""Delivery: each sink takes every decided epoch whole, once, in order."""
+"""Delivery: each sink takes every decided epoch whole, once, in order. Here are the stores and actions a flow can write to."""
+
+from penstock.sinks.stores.postgres import postgres
+
+__all__ = ["postgres"]

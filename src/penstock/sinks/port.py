@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+import pyarrow as pa
+
 from penstock.core.schema import Schema
 from penstock.log.port import Log
 from penstock.storage.port import Storage
@@ -48,6 +50,10 @@ def nothing(point: str) -> None:
     """What happens at a crash point outside of tests."""
 
 
+def no_letters(marker: Marker, rows: pa.Table) -> None:
+    """Where nobody keeps dead letters."""
+
+
 @dataclass(frozen=True)
 class SinkContext:
     """What a sink is built from: the flow's side of it, and where things are."""
@@ -57,6 +63,7 @@ class SinkContext:
     storage: Storage  # of the flow: staged files are read from it
     views: Path  # the directory of the home's views
     fail: Callable[[str], None] = nothing  # called with each of the sink's own points as it is passed
+    refuse: Callable[[Marker, pa.Table], None] = no_letters  # takes the rows of an epoch that a store refused, once for each epoch
 
 
 class Sink(Protocol):

@@ -47,7 +47,7 @@ def _words(array: pa.Array) -> pa.Array:
     elif pa.types.is_floating(t):
         words = _split(orjson.dumps(array.cast(pa.float64()).to_numpy(zero_copy_only=False), option=orjson.OPT_SERIALIZE_NUMPY))
     elif pa.types.is_timestamp(t) or pa.types.is_date(t):
-        words = _quoted(_times(array) if pa.types.is_timestamp(t) else array.cast(pa.string()))
+        words = _quoted(iso_times(array) if pa.types.is_timestamp(t) else array.cast(pa.string()))
     elif pa.types.is_string(t) and not pc.any(pc.match_substring_regex(array, _ESCAPED)).as_py():
         words = _quoted(array)
     else:
@@ -101,7 +101,7 @@ def json_values(column: pa.Array | pa.ChunkedArray) -> list[Any]:
     array = flat(column)
     t = array.type
     if pa.types.is_timestamp(t):
-        array = _times(array)
+        array = iso_times(array)
     elif pa.types.is_date(t):
         array = array.cast(pa.string())
     shape = _shape(array.type)
@@ -115,7 +115,7 @@ def flat(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     return array.dictionary_decode() if isinstance(array, pa.DictionaryArray) else array
 
 
-def _times(array: pa.Array) -> pa.Array:
+def iso_times(array: pa.Array) -> pa.Array:
     """`core.time.text` for a whole column."""
     plain = array.cast(pa.timestamp("us", tz="UTC")).cast(pa.timestamp("us"))  # with a zone Arrow is thirty times slower
     texts = joined(plain.cast(pa.string()), "Z", "")
@@ -127,7 +127,7 @@ def _key_text(array: pa.Array) -> pa.Array:
     if pa.types.is_binary(t) or pa.types.is_large_binary(t):
         return array.cast(pa.binary())
     if pa.types.is_timestamp(t):
-        return _times(array).cast(pa.binary())
+        return iso_times(array).cast(pa.binary())
     if pa.types.is_string(t) or pa.types.is_integer(t) or pa.types.is_boolean(t) or pa.types.is_date(t):
         return array.cast(pa.string()).cast(pa.binary())
     return pa.array([None if v is None else _word(v).encode() for v in json_values(array)], pa.binary())
