@@ -1,6 +1,6 @@
 """`penstock run --drain` of engine_shop's flows, in which something happens to the JVM at points of an epoch. Started as a program.
 
-Its arguments are a home, what happens (kill, stop, exhaust) and the points, as point@n: the n-th time that the flow "shop" reaches
+Its arguments are a home, what happens (kill, stop, end) and the points, as point@n: the n-th time that the flow "shop" reaches
 this one. IN_RUN is inside of a task.
 """
 
@@ -42,17 +42,13 @@ def stop(jvm: psutil.Process) -> None:
     threading.Timer(STOPPED, jvm.resume).start()
 
 
-def exhaust(jvm: psutil.Process) -> None:
-    """Spark ends a JVM without memory with code 52."""
-    from pyspark import SparkContext
-
-    context = SparkContext._active_spark_context
-    assert context
-    threading.Thread(target=context._jvm.java.lang.Runtime.getRuntime().halt, args=(52,), daemon=True).start()
-    assert until(lambda: jvm.status() == psutil.STATUS_ZOMBIE, 30)  # whoever started it asks for its code
+def end(jvm: psutil.Process) -> None:
+    """It ends with a code of its own, as it does without memory."""
+    jvm.terminate()
+    assert until(lambda: jvm.status() == psutil.STATUS_ZOMBIE, 60)  # whoever started it asks for its code
 
 
-HAPPENING: dict[str, Callable[[psutil.Process], None]] = {"kill": psutil.Process.kill, "stop": stop, "exhaust": exhaust}
+HAPPENING: dict[str, Callable[[psutil.Process], None]] = {"kill": psutil.Process.kill, "stop": stop, "end": end}
 
 
 def armed(happens: str, points: set[str]) -> Callable[[str, str], Callable[[str], None]]:

@@ -1,4 +1,4 @@
-"""The JVM of a run killed, stopped for a while, or out of memory at the numbered steps of an epoch and of its deliveries: the run
+"""The JVM of a run killed, stopped for a while, or ended by itself at the numbered steps of an epoch and of its deliveries: the run
 goes on with another one, and every row is there once (G8, G9, G30)."""
 
 import subprocess
@@ -44,9 +44,9 @@ def test_a_jvm_killed_in_a_task_and_before_the_decision_is_replaced(tmp_path: Pa
 
 
 @pytest.mark.long
-def test_a_jvm_without_memory_is_replaced(tmp_path: Path) -> None:
-    said = happening_at(tmp_path, "exhaust", "after_open@2")
-    assert said.count("Spark's JVM has ended with code 52; starting another") == 1
+def test_a_jvm_that_ends_by_itself_is_replaced(tmp_path: Path) -> None:
+    said = happening_at(tmp_path, "end", "after_open@2")
+    assert said.count("Spark's JVM has ended with code 143; starting another") == 1
 
 
 @pytest.mark.long
@@ -55,7 +55,7 @@ def test_a_jvm_that_stands_still_is_waited_for(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("happens", ["kill", "exhaust"])
+@pytest.mark.parametrize("happens", ["kill", "end"])
 @pytest.mark.parametrize("points", PARTS, ids=", ".join)
 def test_a_jvm_that_ends_at_any_point_is_replaced(happens: str, points: tuple[str, ...], tmp_path: Path) -> None:
     happening_at(tmp_path, happens, *(f"{point}@{2 + number}" for number, point in enumerate(points)))

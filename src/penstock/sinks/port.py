@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import pyarrow as pa
 
@@ -78,3 +78,12 @@ class Sink(Protocol):
         ...
 
     def close(self) -> None: ...
+
+
+@runtime_checkable
+class Together(Protocol):
+    """A sink that takes several epochs in one transaction, when it has fallen behind."""
+
+    def deliver_together(self, deliveries: Sequence[Delivery]) -> None:
+        """As if each were delivered in turn; all of them are there, or none."""
+        ...

@@ -31,8 +31,9 @@ from penstock.engine.run.driver import Driver
 from penstock.engine.run.epoch.decision import Decisions
 from penstock.engine.run.epoch.open import Cut, EpochRequest
 from penstock.engine.run.epoch.report import Report
+from penstock.engine.run.letters import letter_topic
 from penstock.engine.run.loop import ends
-from penstock.engine.run.outputs import letter_topic, targets
+from penstock.engine.run.outputs import targets
 from penstock.engine.state import runs
 from penstock.errors import NotFound, PenstockError
 from penstock.flow.graph import FlowGraph

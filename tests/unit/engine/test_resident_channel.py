@@ -186,9 +186,10 @@ def test_what_is_no_job_is_refused_and_the_task_goes_on(ends: Any) -> None:
 
 def test_while_a_job_lasts_there_are_heartbeats(ends: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker, "HEARTBEAT", 0.02)
+    seen = threading.Event()
 
     def slow(data: bytes) -> Any:
-        time.sleep(0.2)
+        seen.wait(60)
         raise BadInput("no")
 
     monkeypatch.setattr(worker.pickle, "loads", slow)
@@ -196,6 +197,7 @@ def test_while_a_job_lasts_there_are_heartbeats(ends: Any, monkeypatch: pytest.M
     driver.send(Kind.JOB, b"")
     kinds = [driver.receive(5.0)[0] for _ in range(3)]
     assert kinds == [Kind.HEARTBEAT] * 3
+    seen.set()
     while (found := driver.receive(5.0))[0] == Kind.HEARTBEAT:
         pass
     assert found[0] == Kind.ERROR

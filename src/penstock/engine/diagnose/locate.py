@@ -15,7 +15,7 @@ from penstock.core.position import Position
 from penstock.core.time import text
 from penstock.engine.execute.program import DEAD, LATE
 from penstock.engine.run.epoch.decision import Decisions
-from penstock.engine.run.outputs import letter_topic
+from penstock.engine.run.letters import letter_topic
 from penstock.errors import NotFound
 from penstock.log.intake.codec import encode_json
 from penstock.log.intake.deletes import DELETE

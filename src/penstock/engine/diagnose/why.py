@@ -18,7 +18,7 @@ from penstock.engine.diagnose.trace import Moved, Piece, applied_to, marks_of, p
 from penstock.engine.diagnose.verdicts import Judge
 from penstock.engine.execute.program import DEAD, LATE, Program, Reader
 from penstock.engine.run.epoch.decision import Decisions
-from penstock.engine.run.outputs import letter_topic
+from penstock.engine.run.letters import letter_topic
 from penstock.engine.source.spec import SourceSpec
 from penstock.log.intake.codec import encode_json
 from penstock.log.port import Log, Topic

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from penstock.engine.diagnose.inspect import flows
 from penstock.engine.execute.program import DEAD, LATE
 from penstock.engine.run.epoch.decision import Decisions
-from penstock.engine.run.outputs import letter_topic
+from penstock.engine.run.letters import letter_topic
 from penstock.errors import Damaged, NotFound, PenstockError
 from penstock.log.file.log import FileLog
 from penstock.log.file.store import directory_of

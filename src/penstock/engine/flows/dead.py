@@ -8,7 +8,7 @@ from typing import Any
 
 from penstock.core.position import Position
 from penstock.engine.execute.program import DEAD
-from penstock.engine.run.outputs import letter_topic
+from penstock.engine.run.letters import letter_topic
 from penstock.errors import NotFound
 from penstock.log.port import Log
 

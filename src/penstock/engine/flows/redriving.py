@@ -17,6 +17,7 @@ from penstock.core.position import Position
 from penstock.core.time import NEVER, micros
 from penstock.engine.flows.dead import DeadLetter
 from penstock.engine.run.epoch.decision import Decisions
+from penstock.engine.run.letters import REFUSED
 from penstock.errors import AlreadyThere, InUse, NotFound, OffsetGone
 from penstock.log.intake.attributes import HEADERS_TYPE
 from penstock.log.port import Chunk, End, Log, Sender, Topic
@@ -33,6 +34,7 @@ Fate = Literal[
     "gone",  # its record is not in the log any more
     "unreadable",  # its record is, and nobody can read it
     "made from several rows",
+    "refused by a sink",  # the flow has counted its row: sent back, it would count twice
     "not read by the flow",
     "written by a flow",  # its topic is: it is to be sent back where that flow read it
 ]
@@ -73,6 +75,8 @@ class Redriving:
 
     def _intended(self, letter: DeadLetter, before: bool, again: bool) -> Intended:
         record = letter.record
+        if letter.expression is not None and letter.expression.startswith(REFUSED):
+            return Intended(letter, "refused by a sink")
         if record is None:
             return Intended(letter, "made from several rows")
         topic = self._records.topic(record.topic)

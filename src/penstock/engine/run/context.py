@@ -12,6 +12,7 @@ from penstock.engine.execute.program import Program
 from penstock.engine.run.epoch.decision import Decision, Decisions
 from penstock.engine.run.epoch.deliver import Target
 from penstock.engine.run.lock import held_lock
+from penstock.engine.run.waiting import WaitMessages
 from penstock.log.port import Log
 from penstock.sinks.port import nothing
 from penstock.storage.port import Storage
@@ -40,6 +41,7 @@ class FlowContext:
     buckets: int = 2
     clock: Clock = field(default_factory=SystemClock)
     threaded: bool = False  # whether each sink has a thread of its own
+    messages: WaitMessages | None = None  # where it is said that a sink is away
     fail: Fail = nothing
     sql: EvaluateSql | None = None
     accept_gap: bool = False

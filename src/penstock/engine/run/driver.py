@@ -111,7 +111,7 @@ class Driver:
         self.failing = FailingShare()
         self.last = self.decisions.last()
         self._check()
-        self.deliverer = Deliverer(self.context.targets(self.program), self.decisions, self.context.threaded)
+        self.deliverer = Deliverer(self.context.targets(self.program), self.decisions, self.context.threaded, self.context.messages)
         self.deliverer.recover(self.incarnation, self.generation, self.last, self.sources)
         self.sweeper = Sweeper(self.context.storage, self.decisions)
         self.sweeper.load()

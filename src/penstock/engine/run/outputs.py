@@ -6,7 +6,7 @@ from pathlib import Path
 from penstock.engine.execute.program import DEAD, LATE, Program, dead_schema, late_schema
 from penstock.engine.run.context import Fail
 from penstock.engine.run.epoch.deliver import Target
-from penstock.engine.run.letters import LetterSink
+from penstock.engine.run.letters import LetterSink, RefusedRows, letter_topic
 from penstock.log.port import Log
 from penstock.plan import Output
 from penstock.sinks.port import Sink, SinkContext, SinkSpec, nothing
@@ -19,7 +19,7 @@ def targets(log: Log, storage: Storage, views: Path, fail: Fail = nothing) -> Ca
     def make(program: Program) -> list[Target]:
         plan = program.plan
         sinks = {o: _sink(program, o, log, storage, views, fail) for o in plan.outputs}
-        outputs = [Target(o.id, sink, o.input, o.definition.sparse) for o, sink in sinks.items()]
+        outputs = [Target(o.id, sink, o.input, o.definition.sparse, o.definition.apart) for o, sink in sinks.items()]
         return outputs + [_letters(plan.flow, kind, log, storage) for kind in (LATE, DEAD)]
 
     return make
@@ -30,14 +30,9 @@ def _sink(program: Program, output: Output, log: Log, storage: Storage, views: P
     once = not step.updating and step.node.once() == frozenset(output.key)
     ordered = definition.ordered and step.name in program.ordered
     spec = SinkSpec(program.plan.flow, output.name, step.schema, output.key, step.updating, ordered, unique=once)
-    return definition.build(SinkContext(spec, log, storage, views, fail))
+    return definition.build(SinkContext(spec, log, storage, views, fail, RefusedRows(program.plan.flow, output.id, log)))
 
 
 def _letters(flow: str, kind: str, log: Log, storage: Storage) -> Target:
     name, schema = letter_topic(flow, kind), dead_schema() if kind == DEAD else late_schema()
     return Target(kind, LetterSink(SinkSpec(flow, name, schema, ()), log, name, storage), None, lenient=True)
-
-
-def letter_topic(flow: str, kind: str) -> str:
-    """shop.late, shop.dead"""
-    return f"{flow}.{kind.removeprefix('letters.')}"

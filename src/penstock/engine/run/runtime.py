@@ -24,6 +24,7 @@ from penstock.engine.run.offsets import OffsetPublisher
 from penstock.engine.run.outputs import targets
 from penstock.engine.run.planning import Planner, facts_of, topics_read
 from penstock.engine.run.revival import Watch
+from penstock.engine.run.waiting import WaitMessages
 from penstock.engine.spark.cluster import is_local, protection
 from penstock.errors import BadFlow, BadInput
 from penstock.flow.graph import FlowGraph
@@ -134,6 +135,7 @@ class Runtime:
             tasks=self.tasks,
             buckets=buckets or self._buckets(storage, plan),
             threaded=threaded and fail is nothing,
+            messages=WaitMessages(self.say, nothing),
             fail=fail,
             sql=self._sql,
             accept_gap=accept_gap,

@@ -19,7 +19,7 @@ from penstock.engine.run.progress import Tally
 from penstock.engine.run.runtime import Runtime, log_of
 from penstock.engine.run.signals import ended_by_signals, stopped_by_signals
 from penstock.engine.run.tidying import tidied
-from penstock.engine.run.waiting import WaitMessages
+from penstock.engine.run.waiting import LIMIT, WaitMessages
 from penstock.engine.spark.cluster import on_this_machine
 from penstock.errors import BadFlow, BadInput, NotFound
 from penstock.flow.graph import FlowGraph
@@ -126,7 +126,7 @@ def run_started(drivers: Sequence[Driver], options: RunOptions, every: float, st
 def _deliver_rest(driver: Driver, stop: threading.Event, show: Show) -> None:
     """Everything decided is delivered; when the run was interrupted, only as far as the sinks are there."""
     if not stop.is_set():
-        driver.deliverer.settle()
+        driver.deliverer.caught_up(LIMIT)
     for line in driver.deliverer.finish():
         show.say(f"{driver.plan.flow}: {line}")
 

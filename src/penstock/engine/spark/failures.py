@@ -44,6 +44,10 @@ def translated(flow: str, epoch: int, step: Step | None = None) -> Iterator[None
         raise SparkFailed(what, *where, reason(text), hint=_hint(text)) from error
     except (ConnectionError, EOFError) as error:
         raise _gone(flow, epoch, error) from error
+    except OSError as error:
+        if ended(_LAST) is None:
+            raise
+        raise _gone(flow, epoch, error) from error  # a JVM that ends in order takes its temporary files along
 
 
 def _gone(flow: str, epoch: int, error: Exception) -> SparkGone:

@@ -31,3 +31,26 @@ def changes_of(spec: SinkSpec, storage: Storage, files: Sequence[str]) -> Change
     elif not spec.key:
         rows = in_order(rows)
     return Changes(rows, rows.slice(0, 0))
+
+
+def merged(changes: Sequence[Changes], key: Sequence[str]) -> Changes:
+    """The changes of several epochs as those of one: of each key the last one holds."""
+    if len(changes) == 1:
+        return changes[0]
+    put, gone = (pa.concat_tables([getattr(each, name) for each in changes]) for name in ("put", "gone"))
+    if not key:
+        return Changes(put, gone)
+    frames = [
+        pl.DataFrame(pl.from_arrow(table.select(list(key))))
+        .with_row_index(INDEX)
+        .with_columns(epoch=pl.Series(_numbers(changes, name)), put=put_in)
+        for table, name, put_in in ((put, "put", True), (gone, "gone", False))
+    ]
+    last = pl.concat(frames).sort("epoch", maintain_order=True).unique(key, keep="last", maintain_order=True)
+    kept = [last.filter(pl.col("put") == put_in)[INDEX].to_arrow() for put_in in (True, False)]
+    return Changes(put.take(kept[0]), gone.take(kept[1]))
+
+
+def _numbers(changes: Sequence[Changes], name: str) -> list[int]:
+    """Of each row the number of the changes that it is from."""
+    return [number for number, each in enumerate(changes) for _ in range(getattr(each, name).num_rows)]

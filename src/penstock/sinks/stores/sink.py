@@ -1,13 +1,13 @@
-"""A store as a sink: each epoch's rows and its marker in one transaction (G37)."""
+"""A store as a sink: the rows of an epoch, or of several, and the marker in one transaction (G37)."""
 
 from collections.abc import Sequence
 
 import pyarrow as pa
 
-from penstock.errors import SinkError
+from penstock.errors import SinkError, SinkUnavailable
 from penstock.sinks.admission import admitted
 from penstock.sinks.port import Delivery, Marker, SinkContext
-from penstock.sinks.stores.changes import changes_of
+from penstock.sinks.stores.changes import changes_of, merged
 from penstock.sinks.stores.port import Changes, Note, Refusal, Store, Transaction
 
 POINTS = ("store.begun", "store.rows", "store.marker", "store.committed")
@@ -23,6 +23,7 @@ class StoreSink:
     def __init__(self, context: SinkContext, store: Store, stops: bool = False) -> None:
         self._spec, self._storage, self._fail, self._refuse = context.spec, context.storage, context.fail, context.refuse
         self._store, self._stops = store, stops
+        self._has = -1  # the last epoch that we know to be there
 
     def open(self, incarnation: str, generation: int) -> int:
         try:
@@ -38,23 +39,37 @@ class StoreSink:
             epoch = self._admitted(note, Marker(incarnation, generation, -1))
             if note is None or note.marker.generation < generation:  # older drivers are fenced off from here on
                 transaction.keep(Note(Marker(incarnation, generation, epoch), note.refused if note else b""))
+        self._has = epoch
         if note and note.refused:  # a crash may have come between the store's commit and the dead letters
             self._refuse(note.marker, rows_refused(note.refused))
         return epoch
 
     def deliver(self, delivery: Delivery) -> None:
-        refused = b""
+        self.deliver_together([delivery])
+
+    def deliver_together(self, deliveries: Sequence[Delivery]) -> None:
+        marker, refused = deliveries[-1].marker, b""
         with self._store.transaction() as transaction:
             self._fail("store.begun")
-            if self._admitted(transaction.note(), delivery.marker) >= delivery.marker.epoch:
+            has = self._admitted(transaction.note(), marker)
+            if has < self._has:
+                raise SinkUnavailable(
+                    f"{self._store.called} has gone back from epoch {self._has} to {has}",
+                    "it was restored from a copy, or emptied; what it lacks is delivered again, as far as it is kept",
+                )
+            new = [delivery.files for delivery in deliveries if delivery.marker.epoch > has]
+            if not new:
                 return
-            refused = self._write(transaction, changes_of(self._spec, self._storage, delivery.files))
+            refused = self._write(
+                transaction, merged([changes_of(self._spec, self._storage, files) for files in new], self._spec.key)
+            )
             self._fail("store.rows")
-            transaction.keep(Note(delivery.marker, refused))
+            transaction.keep(Note(marker, refused))
             self._fail("store.marker")
+        self._has = marker.epoch
         self._fail("store.committed")
         if refused:
-            self._refuse(delivery.marker, rows_refused(refused))
+            self._refuse(marker, rows_refused(refused))
 
     def close(self) -> None:
         self._store.close()

@@ -4,10 +4,13 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from penstock.core.time import NEVER
+from penstock.engine.run.epoch.apart import ApartLane, Start, owed_from
 from penstock.engine.run.epoch.decision import Decision, Decisions
+from penstock.engine.run.waiting import WaitMessages
 from penstock.errors import Mismatch, Passing, SinkError
 from penstock.sinks.port import Delivery, Marker, Sink
 
@@ -22,6 +25,7 @@ class Target:
     sink: Sink
     input: str | None  # the step whose frontier is the mark behind its rows; None: no marks
     lenient: bool = False  # its last epoch may be older than it is: not every epoch leaves a trace there
+    apart: bool = False  # the flow goes on without it while it is away
 
 
 class Lane:
@@ -38,6 +42,11 @@ class Lane:
 
     def call(self, function: Callable[..., Any], *args: Any) -> Any:
         return self.thread.submit(function, *args).result() if self.thread else function(*args)
+
+    def open(self, start: Start) -> None:
+        self.start = start
+        self.delivered = self.call(self.target.sink.open, start.incarnation, start.generation)
+        start.check(self.delivered)
 
     def give(self, delivery: Delivery) -> None:
         self.owed.append(delivery)
@@ -69,9 +78,9 @@ class Lane:
         for _, future in self.pending:
             future.exception()  # they came behind it, and were refused
         self.pending.clear()
-        owed = [*self.owed]
-        self.delivered = self.call(self.target.sink.open, owed[0].marker.incarnation, owed[0].marker.generation)
-        self.owed = deque(delivery for delivery in owed if delivery.marker.epoch > self.delivered)
+        has = self.call(self.target.sink.open, self.start.incarnation, self.start.generation)
+        self.owed = deque(owed_from(has, self.delivered, self.owed, self.start, self.target.lenient))
+        self.delivered = has
         self.failed = None
         for delivery in [*self.owed]:
             self._send(delivery)
@@ -85,6 +94,9 @@ class Lane:
             self.delivered = epoch
         if self.failed:
             raise self.failed
+
+    def caught_up(self, patience: float) -> None:
+        self.settle()
 
     def finish(self) -> str:
         """Waits for what is on its way. A line on what the sink could not take, if that may pass; else it is raised."""
@@ -113,18 +125,22 @@ class Deliverer:
     targets: Iterable[Target]
     decisions: Decisions
     threaded: bool = False
-    lanes: list[Lane] = field(init=False)
+    messages: WaitMessages | None = None  # where it is said that a sink is away
+    lanes: list[Lane | ApartLane] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.lanes = [Lane(t, self.threaded) for t in self.targets]
+        self.lanes = [self._lane(target) for target in self.targets]
+
+    def _lane(self, target: Target) -> Lane | ApartLane:
+        return ApartLane(target, self.messages) if target.apart and self.threaded else Lane(target, self.threaded)
 
     def recover(self, incarnation: str, generation: int, last: Decision | None, topics: Mapping[str, str]) -> None:
         """Opens every sink and gives it what is decided and not yet there."""
         kept = self.decisions.epochs()
         oldest = kept[0] if kept else 0
         for lane in self.lanes:
-            lane.delivered = lane.call(lane.target.sink.open, incarnation, generation)
-            self._check(lane, last, oldest)
+            check, again = partial(self._check, lane.target, last), partial(self._again, lane.target, topics, generation)
+            lane.open(Start(incarnation, generation, oldest, check, again))
         for epoch in kept:
             decision = None
             for lane in self.lanes:
@@ -133,18 +149,25 @@ class Deliverer:
                     lane.give(delivery(decision, lane.target, topics, generation))
         self.settle()
 
-    def _check(self, lane: Lane, last: Decision | None, oldest: int) -> None:
-        newest = last.epoch if last else -1
-        if lane.delivered > newest:
+    def _again(self, target: Target, topics: Mapping[str, str], generation: int, after: int, until: int) -> list[Delivery]:
+        """What is kept of the epochs behind one of them, up to another."""
+        self._check(target, None, after)
+        epochs = [epoch for epoch in self.decisions.epochs() if after < epoch <= until]
+        return [delivery(self.decisions.read(epoch), target, topics, generation) for epoch in epochs]
+
+    def _check(self, target: Target, last: Decision | None, delivered: int) -> None:
+        kept = self.decisions.epochs()
+        oldest, newest = kept[0] if kept else 0, max(last.epoch if last else -1, kept[-1] if kept else -1)
+        if delivered > newest:
             raise Mismatch(
-                f"{lane.target.id} has epoch {lane.delivered}, but the flow has decided only up to {newest}",
+                f"{target.id} has epoch {delivered}, but the flow has decided only up to {newest}",
                 hint="the flow's directory is older than its output: restore the newer one, or start both over: "
                 f"penstock flow reset {self.decisions.flow}",
             )
-        missing = lane.delivered + 1 < oldest and not (lane.target.lenient and lane.delivered >= 0)
-        if missing and not (lane.target.lenient and lane.target.input is None):
+        missing = delivered + 1 < oldest and not (target.lenient and delivered >= 0)
+        if missing and not (target.lenient and target.input is None):
             raise Mismatch(
-                f"{lane.target.id} lacks the epochs {lane.delivered + 1} to {oldest - 1}, which are no longer kept",
+                f"{target.id} lacks the epochs {delivered + 1} to {oldest - 1}, which are no longer kept",
                 hint=f"restore it from a copy, or start the flow over: penstock flow reset {self.decisions.flow}",
             )
 
@@ -179,6 +202,11 @@ class Deliverer:
     def settle(self, allowed: int = 0) -> None:
         for lane in self.lanes:
             lane.settle(allowed)
+
+    def caught_up(self, patience: float) -> None:
+        """Waits until every sink has everything; raises what keeps one away, once that has lasted for so many seconds."""
+        for lane in self.lanes:
+            lane.caught_up(patience)
 
     def delivered(self) -> int:
         """The last epoch that every sink has."""
