@@ -1,0 +1,148 @@
+"""Flows that write to a real store: once through kills of the server, holding nobody back, refused rows kept (G37)."""
+
+import threading
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from faults.engine_shop import SparkFree, view
+from penstock import Flow, Producer, Schema, TopicSpec, Tumbling, agg
+from penstock.engine.flows.dead import dead_letters_of
+from penstock.engine.flows.redriving import Redriving
+from penstock.engine.run import loop, waiting
+from penstock.engine.run.driver import Driver
+from penstock.engine.run.epoch.decision import Decisions
+from penstock.engine.run.epoch.open import EpochRequest
+from penstock.sinks import postgres as table_of
+from penstock.storage.local import LocalStorage
+from penstock.testing.servers.postgres import PostgresServer
+from waiting import until
+
+ORDERS = "id long, user string, amount long, at timestamp"
+START = datetime(2024, 1, 15, 10, tzinfo=UTC)
+
+
+class Shop:
+    """Orders into a table as they come, sums by minute into a table and a view."""
+
+    def __init__(self, home: Path, url: str, said: list[str] | None = None) -> None:
+        self.home, self.said, self.sent = home, said if said is not None else [], 0
+        runtime = SparkFree(home, say=self.said.append)
+        self.log = runtime.log
+        if "orders" not in self.log.topics():
+            self.log.create(TopicSpec("orders", 1, Schema.of(ORDERS), "at"))
+        flow = Flow("shop")
+        orders = flow.stream("orders", ORDERS, time="at", lateness="5 seconds", idle="1 hour")
+        orders.sink(table_of(url, "shop.orders", key="id"))
+        sums = orders.window(Tumbling("1 minute"), by="user").agg(n=agg.count(), total=agg.sum("amount"))
+        sums.view("sums").sink(table_of(url, "shop.sums"))
+        self.driver: Driver = runtime.driver(runtime.plan(flow))
+
+    def send(self, count: int, **values: Any) -> None:
+        with Producer(self.log.topic("orders")) as producer:
+            for _ in range(count):
+                n, self.sent = self.sent, self.sent + 1
+                row = {"id": n, "user": f"u{n % 3}", "amount": n, "at": START + timedelta(seconds=7 * n)}
+                producer.send(row | values)
+
+    def epoch(self) -> None:
+        assert self.driver.epoch(EpochRequest())
+
+    def drained(self) -> None:
+        loop.drain(self.driver, threading.Event(), lambda report: None)
+        self.driver.deliverer.caught_up(60)
+        self.driver.stop()
+
+
+@pytest.fixture
+def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[PostgresServer]:
+    monkeypatch.setattr(waiting, "FIRST", 0.05)
+    with PostgresServer(tmp_path / "server") as started:
+        yield started
+
+
+def check(shop: Shop, server: PostgresServer) -> None:
+    assert server.execute("select id from shop.orders order by id") == [(n,) for n in range(shop.sent)]
+    shown = sorted((row["user"], row["window_start"], row["n"], row["total"]) for row in view(shop.home, "sums"))
+    columns = 'select "user", window_start, n, total from shop.sums'
+    assert sorted(server.execute(columns)) == shown
+    assert sum(n for _, _, n, _ in shown) == shop.sent
+
+
+def test_a_server_that_is_killed_holds_back_only_itself_and_lacks_nothing_in_the_end(
+    tmp_path: Path, server: PostgresServer
+) -> None:
+    shop = Shop(tmp_path / "home", server.url)
+    shop.driver.start()
+    for _ in range(3):
+        shop.send(20)
+        shop.epoch()
+        server.kill()
+        for _ in range(4):
+            shop.send(20)
+            shop.epoch()
+        assert sum(row["n"] for row in view(shop.home, "sums")) > shop.sent - 60, "the view waits for the table"
+        server.start()
+        shop.driver.deliverer.caught_up(60)
+    shop.drained()
+    check(shop, server)
+    assert any(line.startswith("sink postgres.shop.orders waits since") for line in shop.said)
+    [(epochs,)] = server.execute("select count(distinct epoch) from shop.penstock_marker")
+    assert epochs == 1
+
+
+def test_a_flow_starts_while_its_store_is_away(tmp_path: Path, server: PostgresServer) -> None:
+    first = Shop(tmp_path / "home", server.url)
+    first.driver.start()
+    first.send(10)
+    first.epoch()
+    first.driver.stop()
+    server.kill()
+    shop = Shop(tmp_path / "home", server.url)
+    shop.sent = first.sent
+    shop.driver.start()
+    shop.send(30)
+    shop.epoch()
+    assert shop.driver.deliverer.delivered() < 1
+    server.start()
+    shop.drained()
+    check(shop, server)
+
+
+def test_rows_that_the_table_refuses_are_dead_letters_that_are_not_sent_back(tmp_path: Path, server: PostgresServer) -> None:
+    server.execute("create schema shop")
+    server.execute(
+        'create table shop.orders (id bigint primary key, "user" text, amount bigint check (amount < 5), at timestamptz)'
+    )
+    shop = Shop(tmp_path / "home", server.url)
+    shop.driver.start()
+    shop.send(8)
+    shop.drained()
+    assert server.execute("select id from shop.orders order by id") == [(n,) for n in range(5)]
+    letters = list(dead_letters_of(shop.log, "shop"))
+    assert sorted((letter.step, letter.record.offset if letter.record else -1) for letter in letters) == [
+        ("postgres.shop.orders", n) for n in (5, 6, 7)
+    ]
+    assert all("violates check constraint" in letter.reason for letter in letters)
+    decisions = Decisions(LocalStorage(str(shop.home / "flows" / "shop")), "shop")
+    assert {intended.what for intended in Redriving(shop.log, decisions).intended(letters)} == {"refused by a sink"}
+    assert sum(row["n"] for row in view(shop.home, "sums")) == 8, "what the table refuses others have counted"
+
+
+def test_a_store_that_was_restored_from_a_copy_is_filled_again(tmp_path: Path, server: PostgresServer) -> None:
+    shop = Shop(tmp_path / "home", server.url)
+    shop.driver.start()
+    for _ in range(3):
+        shop.send(10)
+        shop.epoch()
+        shop.driver.deliverer.caught_up(60)
+    server.execute("delete from shop.orders where id >= 10")  # as it was behind the first epoch
+    server.execute("update shop.penstock_marker set epoch = 0 where sink = 'shop.orders'")
+    shop.send(10)
+    shop.epoch()
+    assert until(lambda: server.execute("select count(*) from shop.orders") == [(40,)])
+    shop.drained()
+    check(shop, server)
