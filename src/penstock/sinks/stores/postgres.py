@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyarrow as pa
 
@@ -12,7 +12,7 @@ from penstock.core.schema import TIMESTAMP
 from penstock.errors import SinkError, SinkUnavailable, install
 from penstock.plan.outputs import SinkDefinition
 from penstock.sinks.port import Marker, SinkSpec
-from penstock.sinks.stores.arguments import OnError, names, one_of
+from penstock.sinks.stores.arguments import OnConflict, OnError, names, one_of
 from penstock.sinks.stores.places import Password, Place
 from penstock.sinks.stores.port import Changes, Note, Refusal
 from penstock.sinks.stores.postgres_tables import GONE, STAGED, Target, listed, prepare
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
     from penstock.sinks.port import Sink, SinkContext
 
-OnConflict = Literal["update", "ignore", "error"]
 CONNECT_SECONDS = 10
 _SESSION = "-c TimeZone=UTC -c DateStyle=ISO -c client_min_messages=warning"
 
