@@ -13,7 +13,20 @@ import orjson
 
 from penstock.core.schema import Schema
 from penstock.errors import AlreadyThere, Damaged, PenstockError
-from penstock.log.kafka.client import PATIENCE, PerProcess, admin, answer, away, describe, library, offsets, produce_one, translated
+from penstock.log.kafka.client import (
+    PATIENCE,
+    Described,
+    Looked,
+    PerProcess,
+    admin,
+    answer,
+    away,
+    describe,
+    library,
+    look,
+    produce_one,
+    translated,
+)
 from penstock.log.kafka.read.ranges import read_range
 from penstock.log.kafka.settings import KafkaSettings
 from penstock.log.port import TopicSpec
@@ -50,6 +63,26 @@ class Catalog:
         self._guard = threading.RLock()
         self._forget("")
 
+    def topic(self, name: str) -> tuple[Described | None, Entry | None]:
+        """A topic, by its name on the broker, and its settings. Both are asked for at once: settings of a topic that was made this
+        moment may be missing, and they may be those of an older topic of its name."""
+        with self._guard:
+            found = look(self._settings, {name: (), NAME: (0,)})
+            self._learn(found[NAME])
+            topic, (position, others) = found[name].topic, self._others.get(name, (-1, None))
+            still = others and position == self._next and topic and others.id == topic.id
+            return topic, others if still else self._found.get(name)
+
+    def position(self) -> int:
+        """How far the settings were read."""
+        return self._next
+
+    def remember(self, name: str, entry: Entry, position: int) -> None:
+        """Notes that nobody has written settings for a topic: somebody has looked since this position. It holds for `topic` until
+        anything is written."""
+        with self._guard:
+            self._others[name] = position, entry
+
     def get(self, name: str) -> Entry | None:
         """The newest settings of a topic, by its name on the broker."""
         with self._guard:
@@ -75,15 +108,20 @@ class Catalog:
         self._id, self._next = id, 0
         self._found: dict[str, Entry] = {}
         self._announced: dict[str, dict[str, Entry]] = {}
+        self._others: dict[str, tuple[int, Entry]] = {}  # topics without settings, and up to where that was looked for
 
     def _refresh(self) -> None:
-        found = describe(self._settings, NAME)
+        self._learn(look(self._settings, {NAME: (0,)})[NAME])
+
+    def _learn(self, now: Looked) -> None:
+        """Reads what was written since the last time."""
+        found = now.topic
         if found is None:
             self._forget("")
             return
         if found.id != self._id:
             self._forget(found.id)
-        first, end, _ = offsets(self._settings, NAME, [0])[0]
+        first, end, _ = now.bounds[0]
         start = max(first, self._next)
         for piece in read_range(self._settings, NAME, found.id, 0, start, end) if start < end else ():
             for key, value in zip(piece.keys.to_pylist(), piece.values.to_pylist(), strict=True):

@@ -4,7 +4,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple, TypeVar
@@ -153,18 +153,7 @@ def coordinated(settings: KafkaSettings, ask: Callable[[Any], "Future[T]"]) -> T
 
 def describe(settings: KafkaSettings, name: str) -> Described | None:
     """The topic's id and number of partitions as the broker has them now; None if there is no such topic."""
-    kafka = library()
-    try:
-        found = insisted(
-            settings,
-            name,
-            lambda: admin(settings).describe_topics(kafka.TopicCollection([name]), request_timeout=PROMPT)[name].result(PATIENCE),
-        )
-    except NotFound:
-        return None
-    id = found.topic_id
-    number = (id.get_most_significant_bits() % 2**64) << 64 | id.get_least_significant_bits() % 2**64
-    return Described(f"{number:032x}", len(found.partitions))
+    return look(settings, {name: ()})[name].topic
 
 
 def topic_names(settings: KafkaSettings) -> list[str]:
@@ -177,26 +166,77 @@ class Bounds(NamedTuple):
 
     first: int
     end: int  # behind its last record
-    newest: int  # the greatest time of a record in milliseconds, -1 if there is none
+    newest: int  # the greatest time of a record in milliseconds, -1 if there is none, or nobody asked
 
 
-def offsets(settings: KafkaSettings, name: str, partitions: list[int], *, committed: bool = True) -> dict[int, Bounds]:
+class Looked(NamedTuple):
+    """A topic now, and some of its partitions."""
+
+    topic: Described | None  # None if there is no such topic
+    bounds: dict[int, Bounds]  # empty if it has not all of those that were asked for
+
+
+def look(settings: KafkaSettings, wanted: Mapping[str, Sequence[int]], *, newest: bool = False) -> dict[str, Looked]:
+    """Topics, each with the bounds of these of its partitions, as committed records have them: all is asked for at once, in one way
+    to the broker and back. newest: with the times of their newest records."""
+
+    def ask() -> dict[str, Looked]:
+        topics = admin(settings).describe_topics(library().TopicCollection(list(wanted)), request_timeout=PROMPT)
+        bounds = {name: _ask_bounds(settings, name, numbers, True, newest) for name, numbers in wanted.items() if numbers}
+        found = {name: Looked(_described(settings, name, topics[name]), {}) for name in wanted}
+        for name, told in bounds.items():
+            topic = found[name].topic
+            if topic and max(wanted[name]) < topic.partitions:
+                found[name].bounds.update(_told(settings, name, told))
+        return found
+
+    return insisted(settings, " and ".join(wanted), ask)
+
+
+def _told(settings: KafkaSettings, name: str, bounds: Callable[[], dict[int, Bounds]]) -> dict[int, Bounds]:
+    """The bounds of a topic that is there. One that is being made, or deleted, may not be there by this answer: what passes."""
+    try:
+        with translated(settings, name):
+            return bounds()
+    except NotFound as error:
+        kafka = library()
+        raise kafka.KafkaException(kafka.KafkaError(kafka.KafkaError.LEADER_NOT_AVAILABLE, error.what)) from error
+
+
+def _described(settings: KafkaSettings, name: str, asked: "Future[Any]") -> Described | None:
+    try:
+        found = answer(settings, asked, name)
+    except NotFound:
+        return None
+    id = found.topic_id
+    number = (id.get_most_significant_bits() % 2**64) << 64 | id.get_least_significant_bits() % 2**64
+    return Described(f"{number:032x}", len(found.partitions))
+
+
+def offsets(settings: KafkaSettings, name: str, partitions: Sequence[int], *, committed: bool = True) -> dict[int, Bounds]:
     """The bounds of partitions. committed: only up to where the first open transaction begins."""
+    return insisted(settings, name, lambda: _ask_bounds(settings, name, partitions, committed, True)())
+
+
+def _ask_bounds(
+    settings: KafkaSettings, name: str, partitions: Sequence[int], committed: bool, newest: bool
+) -> Callable[[], dict[int, Bounds]]:
+    """Asks now; what it returns waits for the answers."""
     kafka = library()
     level = kafka.IsolationLevel.READ_COMMITTED if committed else kafka.IsolationLevel.READ_UNCOMMITTED
     spec = kafka.admin.OffsetSpec
+    asked = []
+    for what in (spec.earliest(), spec.latest(), *([spec.max_timestamp()] if newest else ())):
+        wanted = {kafka.TopicPartition(name, p): what for p in partitions}
+        asked.append(admin(settings).list_offsets(wanted, isolation_level=level, request_timeout=PROMPT))
 
-    def ask() -> list[dict[int, Any]]:
-        asked = []
-        for what in (spec.earliest(), spec.latest(), spec.max_timestamp()):
-            wanted = {kafka.TopicPartition(name, p): what for p in partitions}
-            asked.append(admin(settings).list_offsets(wanted, isolation_level=level, request_timeout=PROMPT))
+    def told() -> dict[int, Bounds]:
         found = [{tp.partition: future.result(PATIENCE) for tp, future in one.items()} for one in asked]
         _refuse_missing(name, [info for one in found[:2] for info in one.values()])
-        return found
+        times = {p: info.timestamp for p, info in found[2].items()} if newest else dict.fromkeys(partitions, -1)
+        return {p: Bounds(found[0][p].offset, found[1][p].offset, times[p]) for p in partitions}
 
-    first, last, newest = insisted(settings, name, ask)
-    return {p: Bounds(first[p].offset, last[p].offset, newest[p].timestamp) for p in partitions}
+    return told
 
 
 def ends(settings: KafkaSettings, places: Sequence[tuple[str, int]], *, committed: bool = True) -> dict[tuple[str, int], int]:

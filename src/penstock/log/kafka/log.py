@@ -99,8 +99,15 @@ class KafkaLog:
 
     def topic(self, name: str) -> KafkaTopic:
         check_name(name)
-        found = self._described(name)
-        known = self._known(self._on_broker(name), found.id) or Entry(TopicSpec(name), found.id)  # made by others: bytes
+        on_broker, settings = self._on_broker(name), catalog(self.settings)
+        found, known = (None, None) if on_broker.startswith(INTERNAL) else settings.topic(on_broker)
+        found = found or self._described(name)
+        if known is None or known.id != found.id:
+            position = settings.position()
+            known = self._known(on_broker, found.id)
+        if known is None:  # made by others: bytes
+            known = Entry(TopicSpec(name), found.id)
+            settings.remember(on_broker, known, position)
         return KafkaTopic(self.settings, self.clock, replace(known, spec=replace(known.spec, partitions=found.partitions)))
 
     def _described(self, name: str) -> Described:

@@ -12,7 +12,7 @@ from penstock.errors import BadSchema, NotFound, OffsetGone
 from penstock.log.decode import check_columns
 from penstock.log.intake.checked import CheckedRows, RowCheck
 from penstock.log.kafka.catalog import Entry, catalog
-from penstock.log.kafka.client import describe, offsets
+from penstock.log.kafka.client import Bounds, Described, describe, look
 from penstock.log.kafka.headers import SENDER, row_headers, sender_of
 from penstock.log.kafka.read.ranges import PIECE, read_range
 from penstock.log.kafka.read.rows import Reading, says_nothing
@@ -35,6 +35,7 @@ class KafkaTopic:
         self._settings, self._clock = settings, clock
         self._name = settings.prefix + entry.spec.name
         self._latest = NEVER
+        self._ends: dict[int, Bounds] = {}  # as `ends` was last told: what lay within lies within
         self._guard = threading.Lock()
         self._writer = FrameWriter(settings, self._check_alive, self._find)
         self._take(entry)
@@ -77,9 +78,11 @@ class KafkaTopic:
             self._writer.append_signed([self._outgoing(part) for part in parts], sender)
 
     def frames(self, partition: int, start: int = 0, stop: int | None = None) -> Sequence[Frame]:
-        first, end = self._bounds(partition)
-        start, end = self._start(partition, start, first), end if stop is None else min(stop, end)
-        return [blank(base, min(PIECE, end - base)) for base in range(start, end, PIECE)]
+        known = self._ends.get(partition)
+        if stop is None or known is None or not known.first <= start <= stop <= known.end:
+            first, end = self._bounds(partition)
+            start, stop = self._start(partition, start, first), end if stop is None else min(stop, end)
+        return [blank(base, min(PIECE, stop - base)) for base in range(start, stop, PIECE)]
 
     def read(
         self, partition: int, start: int = 0, stop: int | None = None, columns: Sequence[str] | None = None
@@ -90,8 +93,10 @@ class KafkaTopic:
         return self._chunks(partition, start, end, columns)
 
     def ends(self) -> dict[int, End]:
-        self._check_alive()
-        found = offsets(self._settings, self._name, list(range(self._spec.partitions)))
+        found = self._look(range(self._spec.partitions), newest=True)
+        if len(found) < self._spec.partitions:  # some were added
+            found |= self._look(range(len(found), self._spec.partitions), newest=True)
+        self._ends = found
         return {p: End(first, next, newest * 1000 if newest >= 0 else NEVER) for p, (first, next, newest) in found.items()}
 
     def senders(self, partition: int) -> Mapping[str, Sender]:
@@ -170,9 +175,14 @@ class KafkaTopic:
 
     def _bounds(self, partition: int) -> tuple[int, int]:
         self._check_partition(partition)
-        self._check_alive()
-        first, end, _ = offsets(self._settings, self._name, [partition])[partition]
+        first, end, _ = self._look([partition])[partition]
         return first, end
+
+    def _look(self, partitions: Sequence[int], *, newest: bool = False) -> dict[int, Bounds]:
+        """The bounds of partitions of this very topic."""
+        topic, found = look(self._settings, {self._name: partitions}, newest=newest)[self._name]
+        self._check_id(topic)
+        return found
 
     def _start(self, partition: int, start: int, first: int) -> int:
         """Where to begin. Zero means the beginning; any other offset that is gone raises."""
@@ -186,7 +196,9 @@ class KafkaTopic:
 
     def _check_alive(self) -> None:
         """Raises NotFound if the topic was deleted, also where another one was made under its name."""
-        found = describe(self._settings, self._name)
+        self._check_id(describe(self._settings, self._name))
+
+    def _check_id(self, found: Described | None) -> None:
         if found is None or found.id != self.id:
             again = "; the one of that name is another" if found else ""
             raise NotFound(f"topic {self._spec.name} was deleted{again}", hint="open the topic again")
