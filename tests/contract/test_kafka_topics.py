@@ -3,6 +3,7 @@
 import copy
 import json
 import os
+import time
 import uuid
 from dataclasses import replace
 from datetime import timedelta
@@ -237,3 +238,17 @@ def test_a_broker_that_is_not_there_is_told_by_its_address(monkeypatch: pytest.M
     monkeypatch.setattr("penstock.log.kafka.client.PATIENCE", 0.5)
     with pytest.raises(LogError, match=r"Kafka at 127\.0\.0\.1:9 cannot be used"):
         open_log(url="kafka://127.0.0.1:9").topics()
+
+
+def test_what_was_written_to_a_topic_made_again_under_the_name_of_a_deleted_one_is_given_up_at_once(log: KafkaLog) -> None:
+    spec = TopicSpec("orders", schema=SCHEMA, time="at")
+    old = log.create(spec)
+    old.append(0, typed([1, 2]), sender=Sender("shop", 1, 1))
+    log.delete("orders")
+    again = log.create(spec)
+    with pytest.raises(NotFound, match="was deleted; the one of that name is another"):
+        old.append(0, typed([3, 4]), sender=Sender("shop", 1, 2))
+    started = time.monotonic()
+    again.append(0, typed([5, 6]))
+    assert time.monotonic() - started < log.settings.transaction_timeout / 1000 / 2
+    assert values(again, "id") == [5, 6]

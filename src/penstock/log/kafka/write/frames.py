@@ -132,10 +132,10 @@ class _Signed:
         header = {frame.partition: sender_header(self.sender, len(frame.values)) for frame in new}
         self.places = {frame.place: _write(transaction, frame, header[frame.partition]) for frame in new}
         transaction.flush()
-        self.alive()
         added = {frame.partition: Appended(self._base(frame), len(frame.values), duplicate=False) for frame in new}
         for frame in new:
             self._stamp(transaction, frame, added[frame.partition].base)
+        self.alive()  # the rows are with the broker, and nothing is committed yet; the stamps go there meanwhile
         return [answer or added[frame.partition] for frame, answer in zip(self.frames, answers, strict=True)]
 
     def _stamp(self, transaction: KafkaTransactions, frame: Outgoing, base: int) -> None:

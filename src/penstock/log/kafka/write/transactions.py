@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from itertools import repeat
 from typing import Any, Protocol, TypeVar
 
-from penstock.errors import PenstockError
+from penstock.errors import NotFound, PenstockError
 from penstock.log.kafka.client import PATIENCE, PerProcess, away, library, new_producer, translated
 from penstock.log.kafka.headers import end_headers
 from penstock.log.kafka.read.fetching import Header
@@ -175,7 +175,11 @@ class KafkaTransactions:
         self._places.clear()
         with _unsettled(self._settings):
             self._producer.begin_transaction()
-            result = work.write(self)
+            try:
+                result = work.write(self)
+            except NotFound:  # the topic is gone: what stands in the one that has its name holds nobody back
+                self._producer.abort_transaction(PATIENCE)
+                raise
             self.flush()
             self._producer.commit_transaction(PATIENCE)
         work.seen(self)
