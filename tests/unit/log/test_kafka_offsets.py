@@ -57,3 +57,41 @@ def test_an_end_that_is_never_told_is_an_error(monkeypatch: pytest.MonkeyPatch) 
     reached(Admin(*[(INVALID, INVALID, INVALID)] * 100), impatient, monkeypatch)
     with pytest.raises(LogError, match="cannot be used"):
         client.offsets(impatient, "orders", [0])
+
+
+class Making(Admin):
+    """Describes a topic of one partition; the first answers about its offsets are that there is none."""
+
+    def __init__(self, unknown: int) -> None:
+        super().__init__(*[(2, 9, 3)] * 100)
+        self._unknown = unknown
+
+    def describe_topics(self, wanted: Any, **more: Any) -> dict[str, "Future[Any]"]:
+        found: Future[Any] = Future()
+        found.set_result(SimpleNamespace(topic_id=confluent_kafka.Uuid(1, 2), partitions=[0]))
+        return {"orders": found}
+
+    def list_offsets(self, wanted: dict[Any, Any], **more: Any) -> dict[Any, "Future[Any]"]:
+        self._unknown -= 1
+        if self._unknown < 0:
+            return super().list_offsets(wanted, **more)
+        found: dict[Any, Future[Any]] = {place: Future() for place in wanted}
+        for future in found.values():
+            error = confluent_kafka.KafkaError(confluent_kafka.KafkaError.UNKNOWN_TOPIC_OR_PART)
+            future.set_exception(confluent_kafka.KafkaException(error))
+        return found
+
+
+def test_a_topic_that_is_there_by_one_answer_and_not_by_the_other_is_looked_at_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    reached(Making(unknown=2), SETTINGS, monkeypatch)
+    topic, bounds = client.look(SETTINGS, {"orders": [0]})["orders"]
+    assert topic is not None
+    assert topic.partitions == 1
+    assert set(bounds) == {0}
+
+
+def test_partitions_that_a_topic_does_not_have_are_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    reached(Making(unknown=100), SETTINGS, monkeypatch)
+    topic, bounds = client.look(SETTINGS, {"orders": [0, 1]})["orders"]
+    assert topic is not None
+    assert bounds == {}
