@@ -1,5 +1,7 @@
 """Flows that write to a real store: once through kills of the server, holding nobody back, refused rows kept (G37)."""
 
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -12,6 +14,7 @@ from faults.engine_shop import SparkFree, view
 from penstock import Flow, Producer, Schema, TopicSpec, Tumbling, agg
 from penstock.engine.flows.dead import dead_letters_of
 from penstock.engine.flows.redriving import Redriving
+from penstock.engine.flows.sinks import sinks_of
 from penstock.engine.run import loop, waiting
 from penstock.engine.run.driver import Driver
 from penstock.engine.run.epoch.decision import Decisions
@@ -64,6 +67,11 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Postgres
         yield started
 
 
+def states(shop: Shop) -> dict[str, tuple[str, int]]:
+    """Of each sink, as others see it."""
+    return {found.sink: (found.state, found.behind_epochs) for found in sinks_of(shop.home, "shop")}
+
+
 def check(shop: Shop, server: PostgresServer) -> None:
     assert server.execute("select id from shop.orders order by id") == [(n,) for n in range(shop.sent)]
     shown = sorted((row["user"], row["window_start"], row["n"], row["total"]) for row in view(shop.home, "sums"))
@@ -85,13 +93,24 @@ def test_a_server_that_is_killed_holds_back_only_itself_and_lacks_nothing_in_the
             shop.send(20)
             shop.epoch()
         assert sum(row["n"] for row in view(shop.home, "sums")) > shop.sent - 60, "the view waits for the table"
+        assert until(lambda: states(shop)["postgres.shop.orders"] == ("away", 4))
+        assert until(lambda: states(shop)["view.sums"] == ("in step", 0))
         server.start()
         shop.driver.deliverer.caught_up(60)
+        assert until(lambda: states(shop)["postgres.shop.orders"] == ("in step", 0))
     shop.drained()
     check(shop, server)
     assert any(line.startswith("sink postgres.shop.orders waits since") for line in shop.said)
     [(epochs,)] = server.execute("select count(distinct epoch) from shop.penstock_marker")
     assert epochs == 1
+
+
+def call(*words: str) -> str:
+    """What the command prints."""
+    done = subprocess.run(
+        [sys.executable, "-c", "from penstock.cli.main import main; main()", *words], capture_output=True, text=True, check=True
+    )
+    return done.stdout
 
 
 def test_a_flow_starts_while_its_store_is_away(tmp_path: Path, server: PostgresServer) -> None:
@@ -107,6 +126,11 @@ def test_a_flow_starts_while_its_store_is_away(tmp_path: Path, server: PostgresS
     shop.send(30)
     shop.epoch()
     assert shop.driver.deliverer.delivered() < 1
+    assert until(lambda: states(shop)["postgres.shop.sums"][0] == "away")
+    said = call("--home", str(shop.home), "sink", "describe", "shop", "shop.sums")
+    assert "state    away" in said
+    assert "because  table shop.sums of PostgreSQL" in said
+    assert '"state":"away"' in call("--home", str(shop.home), "sink", "list")
     server.start()
     shop.drained()
     check(shop, server)

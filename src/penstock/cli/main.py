@@ -52,6 +52,9 @@ COMMANDS = {
     ),
     "cdc": Place("penstock.cli.cdc.commands:cdc", "Follow databases: check, add, run, show, reconcile and remove captures."),
     "view": Place("penstock.cli.view:view", "List, show, look up and follow views."),
+    "sink": Place(
+        "penstock.cli.sink.commands:sink", "Look at what flows write to: how far each sink has come, and what keeps it away."
+    ),
     "state": Place("penstock.cli.flow.state:state", "Show what flows keep between epochs; cut it into more or fewer buckets."),
     "fates": Place("penstock.cli.flow.fates:fates", "The books: what became of every row."),
     "dead": Place("penstock.cli.dead.commands:dead", "List and show the rows on which flows failed; send their records back."),

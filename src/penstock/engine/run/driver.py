@@ -23,6 +23,7 @@ from penstock.engine.run.epoch.horizon import horizon
 from penstock.engine.run.epoch.open import EpochRequest, Opened, open_epoch
 from penstock.engine.run.epoch.report import Report, Stopwatch
 from penstock.engine.run.epoch.segments import fitting_state, run_segments
+from penstock.engine.run.epoch.sink_status import tell_nobody, telling
 from penstock.engine.run.epoch.sweep import Sweeper
 from penstock.engine.run.lock import log_address, this_process
 from penstock.engine.run.planning import COLUMNS, taken_columns
@@ -111,14 +112,16 @@ class Driver:
         self.failing = FailingShare()
         self.last = self.decisions.last()
         self._check()
-        self.deliverer = Deliverer(self.context.targets(self.program), self.decisions, self.context.threaded, self.context.messages)
+        tell = telling(self.context.storage, self.context.clock) if self.context.threaded else tell_nobody
+        targets, messages = self.context.targets(self.program), self.context.messages
+        self.deliverer = Deliverer(targets, self.decisions, self.context.threaded, messages, tell)
         self.deliverer.recover(self.incarnation, self.generation, self.last, self.sources)
         self.sweeper = Sweeper(self.context.storage, self.decisions)
         self.sweeper.load()
 
     def _described(self) -> dict[str, Any]:
         """What can be said of the flow later, without its program."""
-        outputs = [{"kind": out.kind, "name": out.definition.target} for out in self.plan.outputs]
+        outputs = [{"kind": out.kind, "name": out.definition.target, "id": out.id} for out in self.plan.outputs]
         known = {"steps": describe(self.plan), "holders": holders(self.plan), "names": [step.name for step in self.plan.steps]}
         known |= {
             "sources": self.inputs,

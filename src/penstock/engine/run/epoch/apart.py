@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from penstock.engine.run.epoch.sink_status import Tell, tell_nobody
 from penstock.engine.run.waiting import Waiting, WaitMessages
 from penstock.errors import Passing, SinkUnavailable
 from penstock.sinks.port import Delivery, Together
@@ -38,8 +39,8 @@ def owed_from(has: int, had: int, owed: Iterable[Delivery], start: Start, lenien
 class ApartLane:
     """One sink with a thread of its own, which opens it, gives it what it is owed, and tries again for as long as it takes."""
 
-    def __init__(self, target: "Target", messages: WaitMessages | None = None) -> None:
-        self.target = target
+    def __init__(self, target: "Target", messages: WaitMessages | None = None, tell: Tell = tell_nobody) -> None:
+        self.target, self._tell = target, tell
         self.delivered = -1
         self.failed: BaseException | None = None  # what does not pass by itself
         self.away: Passing | None = None
@@ -122,6 +123,7 @@ class ApartLane:
                     with self._changed:
                         self.away = passing
                         self._changed.notify_all()
+                    self._told()
                     self._waiting.over(passing)
         except BaseException as failure:
             with self._changed:
@@ -139,6 +141,7 @@ class ApartLane:
             self.owed = deque(owed_from(has, has if first else self.delivered, self.owed, start))
             self.delivered, self.away, self._opened = has, None, True
             self._changed.notify_all()
+        self._told()
 
     def _deliver(self) -> bool:
         """The next epochs, when there are any. False: the run is over."""
@@ -156,4 +159,8 @@ class ApartLane:
                 self.owed.popleft()
             self.delivered = taken[-1].marker.epoch
             self._changed.notify_all()
+        self._told()
         return True
+
+    def _told(self) -> None:
+        self._tell(self.target.id, self.delivered, len(self.owed), self.away.what if self.away else None)

@@ -10,8 +10,9 @@ from typing import Any
 from penstock.core.time import NEVER
 from penstock.engine.run.epoch.apart import ApartLane, Start, owed_from
 from penstock.engine.run.epoch.decision import Decision, Decisions
+from penstock.engine.run.epoch.sink_status import Tell, tell_nobody
 from penstock.engine.run.waiting import WaitMessages
-from penstock.errors import Mismatch, Passing, SinkError
+from penstock.errors import Mismatch, Passing, PenstockError, SinkError
 from penstock.sinks.port import Delivery, Marker, Sink
 
 LIMIT = 8  # epochs that a slow sink may lag behind before the flow waits for it
@@ -31,8 +32,8 @@ class Target:
 class Lane:
     """One sink with its queue: a thread of its own, or none. What a sink could not take is owed to it, and all behind it."""
 
-    def __init__(self, target: Target, threaded: bool) -> None:
-        self.target = target
+    def __init__(self, target: Target, threaded: bool, tell: Tell = tell_nobody) -> None:
+        self.target, self.tell = target, tell
         self.delivered = -1
         self.closed = False
         self.failed: BaseException | None = None
@@ -69,7 +70,9 @@ class Lane:
             self.owed.popleft()
         except BaseException as error:
             self.failed = error
+            self.tell(self.target.id, delivery.marker.epoch - 1, len(self.owed), _words(error))
             raise
+        self.tell(self.target.id, delivery.marker.epoch, len(self.owed), None)
 
     def again(self) -> None:
         """What the sink could not take is given once more, in order, to a sink opened anew; what it has already is skipped."""
@@ -126,13 +129,18 @@ class Deliverer:
     decisions: Decisions
     threaded: bool = False
     messages: WaitMessages | None = None  # where it is said that a sink is away
+    tell: Tell = tell_nobody
     lanes: list[Lane | ApartLane] = field(init=False)
 
     def __post_init__(self) -> None:
         self.lanes = [self._lane(target) for target in self.targets]
 
     def _lane(self, target: Target) -> Lane | ApartLane:
-        return ApartLane(target, self.messages) if target.apart and self.threaded else Lane(target, self.threaded)
+        return (
+            ApartLane(target, self.messages, self.tell)
+            if target.apart and self.threaded
+            else Lane(target, self.threaded, self.tell)
+        )
 
     def recover(self, incarnation: str, generation: int, last: Decision | None, topics: Mapping[str, str]) -> None:
         """Opens every sink and gives it what is decided and not yet there."""
@@ -217,6 +225,10 @@ class Deliverer:
     def close(self) -> None:
         for lane in self.lanes:
             lane.close()
+
+
+def _words(error: BaseException) -> str:
+    return error.what if isinstance(error, PenstockError) else str(error)
 
 
 def delivery(decision: Decision, target: Target, topics: Mapping[str, str], generation: int) -> Delivery:

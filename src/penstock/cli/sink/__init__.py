@@ -1,0 +1,1 @@
+"""penstock sink: what flows write to."""
