@@ -19,6 +19,7 @@ from amount import cases
 from capture_killed import KILLS, PATIENCE, Followed
 from contract.capture_databases import SqliteDatabase, sqlite_file
 from penstock.capture.definition import CaptureDefinition
+from penstock.capture.kind import kind_of
 from penstock.capture.port import Engine
 from penstock.capture.triggers.kind import TriggersKind
 from penstock.capture.triggers.sqlite.engine import SqliteOutboxEngine, SqliteSource
@@ -103,6 +104,27 @@ def ops(followed: Followed) -> str:
 
 def complete(followed: Followed, database: Database) -> bool:
     return followed.rows(T) == database.table()
+
+
+@pytest.mark.parametrize("engine", ["triggers", "poll"])
+def test_a_table_given_without_its_schema_is_the_one_of_the_file(database: Database, engine: str) -> None:
+    database.execute("create table t (id integer primary key, v text)", "insert into t values (1, 'a')")
+    kind, given = kind_of(engine), replace(database.definition, engine=engine, tables=(("", "t"),))
+    made = kind.set_up(given)
+    assert made.tables == (T,)
+    # Also where a definition from before was remembered as it was given.
+    followed = Followed(lambda: kind.open(replace(made, tables=given.tables), database.storage))
+    followed.catch_up()
+    assert complete(followed, database)
+    assert ops(followed) == "r"
+    followed.kill()
+
+
+@pytest.mark.parametrize("engine", ["triggers", "poll"])
+def test_a_table_of_another_schema_than_the_files_is_refused(database: Database, engine: str) -> None:
+    database.execute("create table t (id integer primary key, v text)")
+    with pytest.raises(NotFollowable, match=r"table temp\.t is not in the file"):
+        kind_of(engine).set_up(replace(database.definition, engine=engine, tables=(("temp", "t"),)))
 
 
 def test_a_copy_and_then_every_change_are_the_table(database: Database) -> None:

@@ -56,11 +56,11 @@ class PollKind:
         """NotFollowable if a table is not there, or has no key."""
         every_of(definition)
         if is_sqlite(definition.url):
-            path = file_of(definition)
+            path, tables = file_of(definition), sqlite_tables.in_main(definition.tables)
             with opened(path) as file, file.reading() as reading:
-                for _, name in definition.tables:
+                for _, name in tables:
                     sqlite_tables.described(reading, name)
-            return replace(definition, options={**definition.options, "path": str(path)})
+            return replace(definition, tables=tables, options={**definition.options, "path": str(path)})
         with _connected(definition) as connection:
             for table in definition.tables:
                 postgres_tables.described(connection, table)
@@ -70,7 +70,8 @@ class PollKind:
         from penstock.capture.polling.engine import PollEngine
 
         if is_sqlite(definition.url):
-            return PollEngine(SqlitePollSource(file_of(definition)), definition.tables, every_of(definition), storage)
+            tables = sqlite_tables.in_main(definition.tables)
+            return PollEngine(SqlitePollSource(file_of(definition)), tables, every_of(definition), storage)
         source = PostgresPollSource(definition.url, definition.secret)
         return PollEngine(source, definition.tables, every_of(definition), storage)
 

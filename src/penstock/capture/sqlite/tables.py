@@ -3,7 +3,7 @@
 import base64
 import re
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
@@ -71,6 +71,17 @@ def tables_of(connection: sqlite3.Connection, patterns: Sequence[str]) -> list[T
             raise NotFound(f"{pattern!a} means no table of the database", hint=hint)
         found.update(meant)
     return [(MAIN, name) for name in sorted(found)]
+
+
+def in_main(tables: Iterable[Table]) -> tuple[Table, ...]:
+    """The same tables, each with the schema of the file itself, which may be left out. NotFollowable if one is of another."""
+    found = tuple(tables)
+    for schema, name in found:
+        if schema not in ("", MAIN):
+            raise NotFollowable(
+                f"table {schema}.{name} is not in the file: only those of schema {MAIN} are", hint=f"leave {schema} out"
+            )
+    return tuple((MAIN, name) for _, name in found)
 
 
 def read_rows(connection: sqlite3.Connection, of: SqliteTable, after: Sequence[Any] | None, limit: int) -> list[Row]:

@@ -7,8 +7,8 @@ from penstock.capture.definition import CaptureDefinition
 from penstock.capture.kind import Finding, Kept
 from penstock.capture.port import Engine, Table
 from penstock.capture.postgres.patterns import tables_of
+from penstock.capture.sqlite import tables as sqlite_tables
 from penstock.capture.sqlite.connecting import is_sqlite
-from penstock.capture.sqlite.tables import tables_of as sqlite_tables_of
 from penstock.capture.triggers.postgres import setting_up as postgres
 from penstock.capture.triggers.sqlite import setting_up as sqlite
 from penstock.errors import PenstockError, SlotLost
@@ -105,15 +105,16 @@ class SqliteTriggers:
 
     def tables(self, definition: CaptureDefinition, patterns: Sequence[str]) -> Sequence[Table]:
         with sqlite.opened(sqlite.file_of(definition)) as file, file.reading() as connection:
-            return sqlite_tables_of(connection, patterns)
+            return sqlite_tables.tables_of(connection, patterns)
 
     def statements(self, definition: CaptureDefinition) -> Sequence[str]:
         with sqlite.opened(sqlite.file_of(definition)) as file, file.reading() as connection:
             return sqlite.planned(connection, definition)
 
     def set_up(self, definition: CaptureDefinition) -> CaptureDefinition:
+        tables = sqlite_tables.in_main(definition.tables)
         sqlite.make(definition)
-        return replace(definition, options={**definition.options, "path": str(sqlite.file_of(definition))})
+        return replace(definition, tables=tables, options={**definition.options, "path": str(sqlite.file_of(definition))})
 
     def open(self, definition: CaptureDefinition, storage: Storage) -> Engine:
         from penstock.capture.triggers.sqlite.engine import SqliteOutboxEngine, SqliteSource

@@ -13,7 +13,7 @@ from penstock.capture import port
 from penstock.capture.port import Json, Status, Table, Transactions
 from penstock.capture.postgres.copy.spool import Spool
 from penstock.capture.sqlite.connecting import SqliteFile
-from penstock.capture.sqlite.tables import Row, described
+from penstock.capture.sqlite.tables import Row, described, in_main
 from penstock.capture.triggers.pacing import Pacing
 from penstock.capture.triggers.sqlite.copies import Copies, ReadChunk
 from penstock.capture.triggers.sqlite.outbox import ROWS, About, SqliteOutbox, changes_of, seq_of, times_of
@@ -45,7 +45,8 @@ class SqliteOutboxEngine:
     def __init__(self, source: SqliteSource, storage: Storage, bound: int = ROWS, removing: float = REMOVING) -> None:
         """bound: how many changes a batch has at most."""
         self._removing = removing
-        self._source, self._spool, self._outbox = source, Spool(storage), SqliteOutbox(source.sql, bound)
+        self._source = source = replace(source, tables=in_main(source.tables))
+        self._spool, self._outbox = Spool(storage), SqliteOutbox(source.sql, bound)
         self._file: SqliteFile | None = None
         self._pacing = Pacing()
         self._copies = Copies(source.tables)
