@@ -108,10 +108,11 @@ class CaptureRun:
         self._told(self.progress, now=True)
 
     def _write(self, batch: Batch) -> None:
+        before = self._writer.changes
         state = self._writer.write(batch)
         assert state.position is not None
         self._engine.written(state.position)
-        changes = sum(map(len, batch.changes))
+        changes = self._writer.changes - before
         now = time.time_ns() // 1000
         behind = max(0.0, (now - int(batch.transactions.time[-1])) / 1e6) if len(batch.transactions) else self.progress.behind
         done = replace(self.progress, changes=self.progress.changes + changes, batches=self.progress.batches + 1)

@@ -2,14 +2,15 @@
 
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from random import Random
 
 import pytest
 
-from capture_scripted import ScriptedEngine, Work, random_script
+from capture_scripted import USERS, Place, ScriptedEngine, Truncate, Work, Write, random_script
 from capture_topics import check_journal, check_topics, said_at_ends
 from penstock.capture.definition import CaptureDefinition
-from penstock.capture.port import Batch, Json, Status
+from penstock.capture.port import CREATE, READ, Batch, Json, Status
 from penstock.capture.runner import CaptureRun, Progress
 from penstock.errors import Fenced, InUse, SlotLost, Unreachable
 from penstock.log.file.log import FileLog
@@ -40,6 +41,25 @@ def test_a_run_that_catches_up_ends_with_everything_written() -> None:
     state = run_of(log, engine).run(catch_up=True)
     written(log, script)
     assert state.position == {"done": len(script), "steps": 0}
+
+
+def test_a_run_counts_what_it_has_written_and_nothing_else() -> None:
+    """A row of a copy that a change has told of is left out, a truncate is a delete of each key."""
+
+    class Copying(ScriptedEngine):
+        def next(self, wait: float) -> Batch | None:
+            batch = super().next(wait)
+            return replace(batch, copy=batch.transactions.xid[0] < 0) if batch else None
+
+        def _stop(self) -> Place:
+            return self.at[0] + 1, 0
+
+    changed = Work("701:1", (Write(USERS, CREATE, 1, "new"),))
+    copied = Work("snapshot:users", tuple(Write(USERS, READ, key, "old") for key in range(3)))
+    script = [changed, copied, Work("702:2", (Truncate(USERS),))]
+    run = run_of(MemoryLog(), Copying(script, Random(1)))
+    run.run(catch_up=True)
+    assert run.progress.changes == 1 + 2 + 3
 
 
 def test_the_engine_is_told_what_is_durable_only_once_it_is() -> None:

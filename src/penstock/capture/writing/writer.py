@@ -41,6 +41,7 @@ class Writer:
         self, log: Log, names: TopicNames, envelope: Envelope, partitions: int = 1, fail: Callable[[str], None] = nothing
     ) -> None:
         self.state = CaptureState()
+        self.changes = 0  # that were written through it; of a truncate, its deletes
         self.envelope = envelope
         self._log, self._names, self._partitions, self._fail = log, names, partitions, fail
         self._topics: dict[Table, FencedTopic] = {}
@@ -90,6 +91,7 @@ class Writer:
         self._journal.end(state, _entries(batch, "END", counts))
         self._fail("capture.ended")
         self.state = state
+        self.changes += sum(map(len, changes))
         return state
 
     def move(self, position: Json, id: str) -> CaptureState:
