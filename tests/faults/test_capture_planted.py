@@ -271,8 +271,8 @@ class Watermarks(ChunkMerge):
         super().__init__()
 
     def open(self, chunk: Chunk) -> None:
-        super().open(chunk)
         self.forget(Snapshot(1 << 62, 1 << 62, frozenset()))
+        super().open(chunk)
 
 
 def copy_while_a_standby_is_waited_for(place: Place, enough: Callable[[], bool]) -> str | None:

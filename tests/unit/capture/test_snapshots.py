@@ -28,6 +28,12 @@ def test_the_log_folded_is_the_table_at_each_moment(seed: int) -> None:
     assert exact(seed)
 
 
+@settings(max_examples=cases(100))
+@given(st.integers(0, 2**32), st.integers(0, 4))
+def test_that_holds_however_few_changes_are_remembered(seed: int, most: int) -> None:
+    assert exact(seed, partial(ChunkMerge, most=most))
+
+
 class GivenOutAtOnce(ChunkMerge):
     def settled(self, passed: int) -> Settled | None:
         return super().settled(1 << 64)
@@ -41,8 +47,8 @@ class Watermarks(ChunkMerge):
     """Only what is streamed while a chunk is open counts, as between two watermarks."""
 
     def open(self, chunk: Chunk) -> None:
-        super().open(chunk)
         self.forget(Snapshot(1 << 62, 1 << 62, frozenset()))
+        super().open(chunk)
 
 
 class TruncateForgotten(ChunkMerge):
@@ -54,6 +60,18 @@ class NothingBefore(ChunkMerge):
 
     def __init__(self, before: Collection[int] = ()) -> None:
         super().__init__()
+
+
+class Forgetful(ChunkMerge):
+    """Remembers few changes, and does not wait for what it has forgotten."""
+
+    def __init__(self, before: Collection[int] = ()) -> None:
+        super().__init__(before, most=1)
+
+    def changed(self, xids: Xids, keys: pa.Array) -> None:
+        before = self._before
+        super().changed(xids, keys)
+        self._before = before
 
 
 def by_xmax_alone(xid: int, snapshot: Snapshot) -> bool:
@@ -69,7 +87,7 @@ def caught(merge: Callable[[list[int]], ChunkMerge]) -> bool:
     return not all(map(partial(exact, merge=merge), range(ENOUGH)))
 
 
-@pytest.mark.parametrize("wrong", [GivenOutAtOnce, NothingLeftOut, Watermarks, TruncateForgotten, NothingBefore])
+@pytest.mark.parametrize("wrong", [GivenOutAtOnce, NothingLeftOut, Watermarks, TruncateForgotten, NothingBefore, Forgetful])
 def test_a_planted_bug_of_the_merge_is_caught(wrong: type[ChunkMerge]) -> None:
     assert caught(wrong)
 
@@ -116,6 +134,19 @@ def test_rows_left_out_are_told_apart_and_changes_are_forgotten_once_they_are_vi
     assert (settled.rows["id"].to_pylist(), settled.left_out["id"].to_pylist()) == (["1", "3"], ["2"])
     merge.forget(Snapshot.parse("20:20:"))
     assert merge.remembered == 0
+
+
+def test_a_transaction_of_many_rows_is_remembered_by_its_id_alone() -> None:
+    merge, rows = ChunkMerge(most=100), pa.table({"id": ["1", "2", "5000"]})
+    merge.open(Chunk(rows, rows["id"].combine_chunks(), Snapshot.parse("10:11:"), 50))
+    for start in range(0, 10_000, 50):
+        merge.changed(np.full(50, 12, np.uint32), pa.array(map(str, range(start + 2, start + 52))))
+        assert merge.remembered <= 100
+    settled = merge.settled(50)
+    assert settled is not None
+    assert (settled.rows["id"].to_pylist(), settled.left_out["id"].to_pylist()) == (["1"], ["2", "5000"])
+    assert not merge.may_open(Snapshot.parse("12:13:12"))
+    assert merge.may_open(Snapshot.parse("13:13:"))
 
 
 def test_after_a_kill_no_chunk_is_read_before_what_was_streamed_is_visible() -> None:

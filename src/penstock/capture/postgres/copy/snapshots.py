@@ -17,6 +17,7 @@ from penstock.capture.postgres.decode.changes import OLD_KEY, OLD_ROW, Flags, Ta
 from penstock.core.arrow import coalesced, joined, lengths_of
 from penstock.errors import BadInput
 
+REMEMBERED = 1 << 17  # changes
 _ROUND = 1 << 32  # transaction ids in the stream have 32 bits, those of snapshots 64
 _HALF = 1 << 31
 _TEXT = re.compile(r"([0-9]{1,20}):([0-9]{1,20}):((?:[0-9]{1,20}(?:,[0-9]{1,20})*)?)", re.ASCII)
@@ -83,18 +84,20 @@ class Settled:
 class ChunkMerge:
     """Merges the chunks of one table, one at a time, with its changes. The stream is told first (`changed`, `truncated`), then how
     far it has come (`settled`). before: transactions that were streamed before this began and may not be visible yet, whose keys
-    nobody knows any more: no chunk may be read until a snapshot sees them."""
+    nobody knows any more: no chunk may be read until a snapshot sees them. most: changes that are remembered for later chunks;
+    where there are more, their transactions become such ones: memory is bounded, however many rows a transaction changes."""
 
-    def __init__(self, before: Collection[int] = ()) -> None:
-        self._before = frozenset(before)
+    def __init__(self, before: Collection[int] = (), most: int = REMEMBERED) -> None:
+        self._before, self._most = frozenset(before), most
         self._chunk: Chunk | None = None
+        self._newer = np.zeros(0, np.bool_)  # which rows of the chunk the stream has something newer to say of
         self._xids: list[Xids] = []  # of changes that some later snapshot may not see
         self._keys: list[pa.Array] = []
         self._truncates: list[int] = []
 
     @property
     def remembered(self) -> int:
-        """How many changes it keeps. They grow while no chunk is opened: `forget` those that are visible by now."""
+        """How many changes it keeps."""
         return sum(map(len, self._xids)) + len(self._truncates)
 
     def may_open(self, snapshot: Snapshot) -> bool:
@@ -106,7 +109,7 @@ class ChunkMerge:
         assert self.may_open(chunk.snapshot), "the snapshot does not see what was streamed before"
         self._before = frozenset()
         self.forget(chunk.snapshot)
-        self._chunk = chunk
+        self._chunk, self._newer = chunk, _among(chunk.keys, self._changes()[1])
 
     def forget(self, snapshot: Snapshot) -> None:
         """Changes that a snapshot sees are seen by all that are taken after it."""
@@ -118,8 +121,12 @@ class ChunkMerge:
         """The stream has changes of these keys, by these transactions; a change of the key has both."""
         if self._chunk:
             xids, keys = self._hidden_from(self._chunk.snapshot, xids, keys)
+            self._newer |= _among(self._chunk.keys, keys)
         self._xids.append(xids)
         self._keys.append(keys)
+        if self.remembered > self._most:
+            self._before |= {xid for each in self._xids for xid in np.unique(each).tolist()}
+            self._xids, self._keys = [], []
 
     def truncated(self, xid: int) -> None:
         """The stream has a truncate of the table."""
@@ -127,15 +134,13 @@ class ChunkMerge:
 
     def settled(self, passed: int) -> Settled | None:
         """The rows of the chunk that count, once the stream was told up to `passed` and that is far enough; None before."""
-        chunk = self._chunk
+        chunk, newer = self._chunk, self._newer
         if chunk is None or passed < chunk.high:
             return None
         self._chunk = None
         if not all(visible(xid, chunk.snapshot) for xid in self._truncates):
             return Settled(chunk.rows.slice(0, 0), chunk.rows.slice(0, 0))  # what was truncated tells nothing any more
-        _, keys = self._hidden_from(chunk.snapshot, *self._changes())
-        newer = pc.is_in(chunk.keys, value_set=keys)
-        return Settled(chunk.rows.filter(pc.invert(newer)), chunk.rows.filter(newer))
+        return Settled(chunk.rows.filter(pa.array(~newer)), chunk.rows.filter(pa.array(newer)))
 
     def _changes(self) -> tuple[Xids, pa.Array]:
         return np.concatenate([np.zeros(0, np.uint32), *self._xids]), pa.concat_arrays([pa.array([], pa.utf8()), *self._keys])
@@ -144,6 +149,12 @@ class ChunkMerge:
     def _hidden_from(snapshot: Snapshot, xids: Xids, keys: pa.Array) -> tuple[Xids, pa.Array]:
         hidden = ~snapshot.sees(xids)
         return xids[hidden], keys.filter(pa.array(hidden))
+
+
+def _among(keys: pa.Array, others: pa.Array) -> Flags:
+    """Which of these keys are among others."""
+    found: Flags = pc.is_in(keys, value_set=others).to_numpy(zero_copy_only=False)
+    return found
 
 
 def key_text(columns: Sequence[pa.Array]) -> pa.Array:

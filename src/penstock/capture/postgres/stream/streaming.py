@@ -21,7 +21,7 @@ from penstock.core.arrow import array_of, joined
 
 # Columns that were not sent: of the table with this object id, as it was, by the keys of all changes, the rows that are wanted.
 LookUp = Callable[[int, Shape, Sequence[pa.Array], Sequence[str], Places], Mapping[int, Mapping[str, str]]]
-BOUND = 16 << 20  # bytes of a transaction that are decoded at once; as records they are several times as many
+BOUND = 8 << 20  # bytes of a transaction that are decoded at once, or twice as many; as records they are several times as many
 UNSENT = 500  # values of a batch that were not sent: as they are large, a batch of all that fit otherwise could be huge
 _LSN, _COUNT = struct.Struct(">Q"), struct.Struct(">I")
 
