@@ -1,7 +1,7 @@
 """Polls as a kind of engine: nothing is prepared in the database, and nothing left there."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
@@ -13,7 +13,7 @@ from penstock.capture.polling.sqlite_source import SqlitePollSource
 from penstock.capture.port import Engine, Table
 from penstock.capture.postgres import patterns as postgres_patterns
 from penstock.capture.postgres import tables as postgres_tables
-from penstock.capture.postgres.connecting import connect, translated
+from penstock.capture.postgres.connecting import LOOKING, connected, translated
 from penstock.capture.sqlite import tables as sqlite_tables
 from penstock.capture.sqlite.connecting import is_sqlite
 from penstock.capture.triggers.sqlite.setting_up import file_of, opened
@@ -109,10 +109,5 @@ def _checked_file(definition: CaptureDefinition, table: Table) -> Finding:
     return Finding("ok", f"table {table[1]} can be read")
 
 
-@contextmanager
-def _connected(definition: CaptureDefinition) -> "Iterator[Connection]":
-    connection = connect(definition.url, "penstock poll", password=definition.secret.read())
-    try:
-        yield connection
-    finally:
-        connection.close()
+def _connected(definition: CaptureDefinition) -> "AbstractContextManager[Connection]":
+    return connected(definition.url, "penstock poll", definition.secret.read(), LOOKING)

@@ -7,7 +7,7 @@ import hashlib
 import re
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -15,7 +15,7 @@ from penstock.capture.definition import CaptureDefinition
 from penstock.capture.kind import MAX_KEPT, Finding, Kept
 from penstock.capture.port import Engine, Table
 from penstock.capture.postgres.check import check_database
-from penstock.capture.postgres.connecting import connect, translated
+from penstock.capture.postgres.connecting import LOOKING, connect, connected, translated
 from penstock.capture.postgres.patterns import tables_of
 from penstock.capture.postgres.slots import PLUGIN, describe_publication, describe_slot, drop_publication, drop_slot
 from penstock.errors import AlreadyThere, CaptureError, NotFollowable, PenstockError, SlotInUse
@@ -61,7 +61,7 @@ class PostgresKind:
 
     def check(self, definition: CaptureDefinition) -> Sequence[Finding]:
         try:
-            with self._connected(definition) as connection:
+            with _connected(definition, LOOKING) as connection:
                 name = slot_of(definition)
                 mine = _was_set_up(definition) or _marked(connection, definition)
                 found = check_database(connection, definition.tables, name, mine)
@@ -70,16 +70,16 @@ class PostgresKind:
             return [Finding("error", " · ".join([error.what, *error.detail]), [error.hint] if error.hint else [])]
 
     def tables(self, definition: CaptureDefinition, patterns: Sequence[str]) -> Sequence[Table]:
-        with self._connected(definition) as connection:
+        with _connected(definition, LOOKING) as connection:
             return tables_of(connection, patterns)
 
     def statements(self, definition: CaptureDefinition) -> Sequence[str]:
-        with self._connected(definition) as connection:
+        with _connected(definition, LOOKING) as connection:
             return _plan(connection, definition).statements
 
     def set_up(self, definition: CaptureDefinition) -> CaptureDefinition:
         name = slot_of(definition)
-        with self._connected(definition) as connection:
+        with _connected(definition) as connection:
             plan = _plan(connection, definition)
             with translated(f"set up publication {name!a}"), connection.transaction():
                 for statement in plan.publication:
@@ -98,7 +98,7 @@ class PostgresKind:
 
     def tear_down(self, definition: CaptureDefinition) -> Sequence[str]:
         name, removed = slot_of(definition), []
-        with self._connected(definition) as connection:
+        with _connected(definition) as connection:
             marked = _marked(connection, definition)
             if (marked or _was_set_up(definition)) and describe_slot(connection, name):
                 _drop_when_free(connection, name)
@@ -112,7 +112,7 @@ class PostgresKind:
 
     def look(self, definition: CaptureDefinition) -> Kept:
         name = slot_of(definition)
-        with self._connected(definition) as connection:
+        with _connected(definition, LOOKING) as connection:
             slot = describe_slot(connection, name)
             if slot is None:
                 return Kept(trouble=f"there is no replication slot {name}")
@@ -137,13 +137,9 @@ class PostgresKind:
         except PenstockError as error:
             yield Finding("error", f"no connection for replication: {' · '.join([error.what, *error.detail])}")
 
-    @contextmanager
-    def _connected(self, definition: CaptureDefinition) -> "Iterator[Connection]":
-        connection = connect(definition.url, f"penstock {slot_of(definition)}", password=definition.secret.read())
-        try:
-            yield connection
-        finally:
-            connection.close()
+
+def _connected(definition: CaptureDefinition, within: float | None = None) -> "AbstractContextManager[Connection]":
+    return connected(definition.url, f"penstock {slot_of(definition)}", definition.secret.read(), within)
 
 
 def slot_of(definition: CaptureDefinition) -> str:

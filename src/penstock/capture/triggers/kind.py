@@ -6,6 +6,7 @@ from dataclasses import replace
 from penstock.capture.definition import CaptureDefinition
 from penstock.capture.kind import Finding, Kept
 from penstock.capture.port import Engine, Table
+from penstock.capture.postgres.connecting import LOOKING
 from penstock.capture.postgres.patterns import tables_of
 from penstock.capture.sqlite import tables as sqlite_tables
 from penstock.capture.sqlite.connecting import is_sqlite
@@ -54,15 +55,15 @@ class PostgresTriggers:
             return [Finding("error", " · ".join([error.what, *error.detail]), [error.hint] if error.hint else [])]
 
     def tables(self, definition: CaptureDefinition, patterns: Sequence[str]) -> Sequence[Table]:
-        with postgres.connected(definition) as connection:
+        with postgres.connected_to(definition, LOOKING) as connection:
             return tables_of(connection, patterns)
 
     def statements(self, definition: CaptureDefinition) -> Sequence[str]:
-        with postgres.connected(definition) as connection:
+        with postgres.connected_to(definition, LOOKING) as connection:
             return [statement for together in postgres.planned(connection, definition) for statement in together]
 
     def set_up(self, definition: CaptureDefinition) -> CaptureDefinition:
-        with postgres.connected(definition) as connection:
+        with postgres.connected_to(definition) as connection:
             postgres.make(connection, definition)
         return replace(definition, options={**definition.options, "schema": postgres.outbox_of(definition).schema})
 
@@ -73,14 +74,14 @@ class PostgresTriggers:
         return OutboxEngine(source, storage)
 
     def tear_down(self, definition: CaptureDefinition) -> Sequence[str]:
-        with postgres.connected(definition) as connection:
+        with postgres.connected_to(definition) as connection:
             return postgres.remove(connection, definition)
 
     def look(self, definition: CaptureDefinition) -> Kept:
         from penstock.capture.triggers.postgres.outbox import Outbox
 
         sql = postgres.outbox_of(definition)
-        with postgres.connected(definition) as connection:
+        with postgres.connected_to(definition, LOOKING) as connection:
             try:
                 Outbox(connection, sql).about()
             except SlotLost as error:

@@ -1,14 +1,14 @@
 """An outbox in a PostgreSQL, looked at, made and removed."""
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from penstock.capture.definition import CaptureDefinition
 from penstock.capture.kind import Finding
 from penstock.capture.port import Table
-from penstock.capture.postgres.connecting import connect, translated
+from penstock.capture.postgres.connecting import LOOKING, connected, translated
 from penstock.capture.postgres.keys import Keys
 from penstock.capture.postgres.kind import slot_of
 from penstock.capture.triggers.postgres.outbox_sql import TRIGGERS, Followed, OutboxSql, identifier
@@ -46,7 +46,7 @@ def outbox_of(definition: CaptureDefinition) -> OutboxSql:
 
 def checked(definition: CaptureDefinition) -> list[Finding]:
     """Looks, and changes nothing."""
-    with connected(definition) as connection:
+    with connected_to(definition, LOOKING) as connection:
         with translated("look at the server"):
             ((number, version, database, user, creates, standby),) = connection.execute(_SERVER)
         if number < OLDEST:
@@ -145,13 +145,8 @@ def remove(connection: "Connection", definition: CaptureDefinition) -> list[str]
     return [*removed, f"schema {outbox.schema} with the outbox is dropped"]
 
 
-@contextmanager
-def connected(definition: CaptureDefinition) -> "Iterator[Connection]":
-    connection = connect(definition.url, f"penstock {slot_of(definition)}", password=definition.secret.read())
-    try:
-        yield connection
-    finally:
-        connection.close()
+def connected_to(definition: CaptureDefinition, within: float | None = None) -> "AbstractContextManager[Connection]":
+    return connected(definition.url, f"penstock {slot_of(definition)}", definition.secret.read(), within)
 
 
 def _owner(connection: "Connection", outbox: OutboxSql) -> str | None:
