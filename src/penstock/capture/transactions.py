@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 import orjson
 
 from penstock.capture.commits import Commits, journal_name
-from penstock.capture.writing.journal import HEADER
+from penstock.capture.writing.journal import HEADER, ToldTables
 from penstock.core.arrow import values_in
 from penstock.core.columns import HEADERS, KEY, VALUE
 from penstock.core.schema import Schema
 from penstock.core.time import moment
-from penstock.errors import BadInput, NotFound
+from penstock.errors import BadInput, Damaged, NotFound
 from penstock.log.intake.keys import key_row
 from penstock.log.port import Chunk, Log, Topic
 
@@ -53,7 +53,7 @@ def committed(log: Log, name: str, start: int = 0) -> Iterator[Transaction]:
     before, _ = commits.divided(lambda commit: commit.offset < start)
     if before is None and end.first:  # what began before the oldest END that was kept cannot be told apart
         _, before = commits.divided(lambda commit: False)
-    reading = _Reading(log, before.offsets if before else {})
+    reading = _Reading(log, ToldTables(journal), before.offsets if before else {})
     for batch in _batches(journal, before.offset + 1 if before else end.first, last.offset + 1):
         yield from (transaction for transaction in reading.take(batch) if transaction.offset >= start)
 
@@ -70,16 +70,26 @@ class _Reading:
     """Follows the topics from batch to batch; a transaction that goes on is kept until it ends."""
 
     log: Log
+    tables: ToldTables
     offsets: Offsets
     open: dict[str, dict[str, list[Change]]] = field(default_factory=dict)  # by transaction and table
 
     def take(self, batch: _Batch) -> Iterator[Transaction]:
         for topic, ends in batch.state["offsets"].items():
             if list(ends) != list(self.offsets.get(topic, [0] * len(ends))):
-                self._read(_Table(self.log.topic(topic), batch.state["tables"][topic]), ends, batch)
+                self._read(_Table(self.log.topic(topic), self._told(topic, batch.state)), ends, batch)
         self.offsets = batch.state["offsets"]
         for offset, said in batch.ended:
             yield Transaction(said["id"], moment(said["ts_ms"] * 1000), self.open.pop(said["id"], {}), offset)
+
+    def _told(self, topic: str, state: Row) -> Row:
+        tables = self.tables.of(state)
+        if topic not in tables:
+            raise Damaged(
+                f"the journal does not say any more which columns {topic} had",
+                hint="begin behind what retention has taken: the offset of a later transaction",
+            )
+        return tables[topic]
 
     def _read(self, table: "_Table", ends: Sequence[int], batch: _Batch) -> None:
         starts = self.offsets.get(table.topic.spec.name, [0] * len(ends))

@@ -1,6 +1,7 @@
 """The journal of a capture: what stands at its end, however it was cut short, and how it reads to others."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import orjson
@@ -10,7 +11,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.capture.writing.fenced_topic import FencedTopic
-from penstock.capture.writing.journal import HEADER, CaptureState, Entries, Entry, Found, Journal, journal_topic, read_journal
+from penstock.capture.writing.journal import (
+    HEADER,
+    WHOLE,
+    CaptureState,
+    Entries,
+    Entry,
+    Found,
+    Journal,
+    Tables,
+    journal_topic,
+    read_journal,
+)
 from penstock.core.columns import HEADERS, KEY, VALUE
 from penstock.errors import Damaged
 from penstock.log.file.log import FileLog
@@ -115,3 +127,76 @@ def test_many_transactions_are_told_as_each_one_alone_would_be() -> None:
     assert Entries.begins(ids, times) == Entries.of(*(Entry("BEGIN", id, time) for id, time, _ in each))
     assert Entries.ends(ids, times, counts) == Entries.of(*(Entry("END", id, time, of) for id, time, of in each))
     assert Entries.ends(ids, times, {}) == Entries.of(*(Entry("END", id, time, {}) for id, time, _ in each))
+
+
+def facts(number: int, tables: int = 2) -> Tables:
+    return {f"shop.public.t{i}": {"schema": f"id long, v{number} string", "key": ["id"], "flat": False} for i in range(tables)}
+
+
+def test_what_is_known_of_tables_is_said_when_it_changes_and_not_with_each_batch(log: Log) -> None:
+    journal = journal_on(log)
+    for batch, known in enumerate([facts(1), facts(1), facts(1), facts(2), facts(2)], 1):
+        journal.begin(batch, {}, entries("BEGIN", 3))
+        journal.end(replace(state(batch), tables=known), entries("END", 3))
+        assert found(log).state.tables == known
+    ends = [record for record in journal_of(log, "shop") if record.said and "offsets" in record.said]
+    assert ["tables" in (record.said or {}) for record in ends] == [True, False, False, True, False]
+    assert [(record.said or {}).get("tables_at") for record in ends] == [None, *[ends[0].offset] * 2, None, ends[3].offset]
+    again = journal_on(log, 1)  # nobody knows whether an older start has said more
+    again.end(replace(state(6), tables=facts(2)), entries("END"))
+    assert "tables" in (journal_of(log, "shop")[-1].said or {})
+
+
+def test_a_capture_of_many_tables_writes_little_with_each_batch() -> None:
+    log, known = MemoryLog(), facts(1, 500)
+    journal = journal_on(log)
+    for batch in range(1, WHOLE + 2):
+        journal.end(replace(state(batch), tables=known), entries("END"))
+    sizes = [len(orjson.dumps(record.said)) for record in journal_of(log, "shop")]
+    assert max(sizes[1:-1]) < 500
+    assert min(sizes[0], sizes[-1]) > 30_000
+    assert found(log).state == replace(state(WHOLE + 1), tables=known)
+
+
+@given(st.lists(st.tuples(st.integers(1, 3), st.sampled_from(["go on", "start again", "end again"])), min_size=1, max_size=30))
+def test_the_tables_are_found_after_any_history(steps: list[tuple[int, str]]) -> None:
+    log = MemoryLog()
+    journal, before = journal_on(log), Found()
+    for batch, (number, step) in enumerate(steps, 1):
+        if step == "start again":
+            journal = journal_on(log, batch)
+        journal.begin(batch, {"n": batch}, entries("BEGIN", number))
+        assert found(log) == replace(before, unfinished={"n": batch})
+        now = replace(state(batch), tables=facts(number))
+        journal.end(now, entries("END", number))
+        if step == "end again":
+            journal = journal_on(log, batch)
+            journal.end(now, entries("END", number))
+        before = Found(now)
+        assert found(log) == before
+
+
+def test_a_journal_of_the_first_format_is_read_and_gone_on_from(log: Log) -> None:
+    said = {"format": 1, "batch": 7, "position": {"lsn": 7}, "offsets": {"shop.public.t0": [3]}, "tables": facts(1), "open": None}
+    headers = pa.array([[(HEADER, orjson.dumps(said))]], pa.map_(pa.string(), pa.binary()))
+    rows = pa.record_batch([pa.array([b"{}"]), pa.array([b"{}"]), headers], [VALUE, KEY, HEADERS])
+    topic = FencedTopic(journal_topic(log, "shop"), "shop")
+    topic.fence(0)
+    topic.append(0, rows, 15)
+    known = CaptureState(7, {"lsn": 7}, {"shop.public.t0": [3]}, facts(1), None)
+    assert found(log) == Found(known)
+    journal = journal_on(log, 1)
+    for batch in (8, 9):
+        journal.end(replace(known, batch=batch), entries("END"))
+        assert found(log) == Found(replace(known, batch=batch))
+
+
+def test_where_retention_has_taken_what_was_said_of_tables_they_are_not_known() -> None:
+    log, topic = MemoryLog(), "shop.transaction"
+    journal = journal_on(log)
+    for batch in (1, 2, 3):
+        journal.end(replace(state(batch), tables=facts(1)), entries("END", 50))
+    log.alter(replace(log.topic(topic).spec, retain_bytes=1))
+    log.clean(topic)
+    assert log.topic(topic).ends()[0].first > 50
+    assert found(log).state == replace(state(3), tables={})

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from amount import cases
-from capture_scripted import ORDERS, TABLES, USERS, ScriptedEngine, Truncate, Work, Write, batch_of, random_script
+from capture_scripted import FACTS, ORDERS, TABLES, USERS, ScriptedEngine, Truncate, Work, Write, batch_of, random_script
 from capture_topics import check_flat, check_journal, check_topics
 from penstock.capture.naming import TopicNames
 from penstock.capture.port import CREATE, UPDATE
@@ -227,3 +227,17 @@ def test_topics_know_their_tables_and_a_batch_without_rows_makes_them() -> None:
         "table": ["public", "users"],
         "flat": False,
     }
+
+
+def test_rows_from_before_what_is_known_of_a_table_was_lost_count_as_of_other_columns() -> None:
+    log, script = MemoryLog(), [Work(f"{n}:{n}", (Write(USERS, CREATE, n, "a"),)) for n in range(1, 5)]
+    writer = writer_of(log)
+    writer.open()
+    for n in range(3):
+        writer.write(replace(batch_of(script, (n, 0), (n + 1, 0)), tables={USERS: FACTS} if n == 0 else {}))
+    log.alter(replace(log.topic("shop.transaction").spec, retain_bytes=1))
+    log.clean("shop.transaction")
+    writer = writer_of(log)
+    assert writer.open().state.tables == {}
+    assert writer.write(batch_of(script, (3, 0), (4, 0))).tables["shop.public.users"]["since"] == [3]
+    assert [record.key for record in records_of(log, NAMES.topic(USERS))] == [f'{{"id":{n}}}' for n in range(1, 5)]

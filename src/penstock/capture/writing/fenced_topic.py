@@ -4,7 +4,7 @@ import pyarrow as pa
 
 from penstock.core.columns import KEY, VALUE
 from penstock.errors import SequenceGap
-from penstock.log.port import Sender, Topic
+from penstock.log.port import Appended, Sender, Topic
 
 _NOTHING = pa.record_batch([pa.array([], pa.binary()), pa.array([], pa.binary())], [VALUE, KEY])
 
@@ -32,13 +32,13 @@ class FencedTopic:
         while not self._fenced():
             pass  # an older one has appended since the look; a stamp with the number before would hide that
 
-    def append(self, partition: int, rows: pa.RecordBatch, number: int) -> bool:
-        """Adds the rows of a batch, unless that batch is there already; says whether it did."""
+    def append(self, partition: int, rows: pa.RecordBatch, number: int) -> Appended | None:
+        """Adds the rows of a batch; None if that batch is there already."""
         if self._numbers[partition] >= number:
-            return False
-        self.topic.append(partition, rows, sender=Sender(self._sender, self._generation, number, gaps=True))
+            return None
+        made = self.topic.append(partition, rows, sender=Sender(self._sender, self._generation, number, gaps=True))
         self._numbers[partition] = number
-        return True
+        return made
 
     def _fenced(self) -> bool:
         for partition in self.topic.ends():

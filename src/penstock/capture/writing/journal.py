@@ -1,7 +1,8 @@
 """What a capture has done, in the topic NAME.transaction: BEGIN before the changes of transactions, END behind them.
 
 The last record of each frame has a header, `penstock`: before a batch its intent, behind it the state of the capture. END is
-the commit point of its batch: changes behind the last one may be of transactions that are not there as a whole."""
+the commit point of its batch: changes behind the last one may be of transactions that are not there as a whole. What is known of
+the tables seldom changes: most states name the offset of the one that says it."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,14 +18,17 @@ from penstock.capture.port import Flags, Places
 from penstock.capture.writing.fenced_topic import FencedTopic
 from penstock.core.arrow import array_of, filled, joined, values_in
 from penstock.core.columns import HEADERS, KEY, VALUE
-from penstock.errors import AlreadyThere, Damaged, NotFound
-from penstock.log.port import Chunk, Log, Topic, TopicSpec
+from penstock.errors import AlreadyThere, Damaged, NotFound, OffsetGone
+from penstock.log.port import Appended, Chunk, Log, Topic, TopicSpec
 
 HEADER = "penstock"
-FORMAT = 1
+FORMAT = 2
+FORMATS = (1, FORMAT)  # that can be read; in the first every state says all of its tables
+WHOLE = 256  # batches behind which tables are said again, so that what is known of them does not lie far back
 MAX_RECORD = 16 << 20
 _FIRST_LOOK = 16
 _HEADERS = pa.map_(pa.string(), pa.binary())
+Tables = Mapping[str, Mapping[str, Any]]  # by topic: schema, table, columns, key
 
 
 @dataclass(frozen=True)
@@ -34,7 +38,7 @@ class CaptureState:
     batch: int = 0
     position: Mapping[str, Any] | None = None  # where its engine goes on
     offsets: Mapping[str, Sequence[int]] = field(default_factory=dict)  # topic: the end of each partition
-    tables: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # topic: schema, table, columns, key
+    tables: Tables = field(default_factory=dict)
     open: Mapping[str, Any] | None = None  # a transaction that goes on: its id and its events so far
     resnapshot: Mapping[str, Any] | None = None  # of the last one: up to where topics were older, and whether it is done
 
@@ -127,7 +131,8 @@ def read_journal(topic: Topic) -> Found:
         if "intent" in said:
             unfinished = said
             continue
-        state = CaptureState(said["batch"], said["position"], said["offsets"], said["tables"], said["open"], said.get("resnapshot"))
+        tables = ToldTables(topic).of(said)
+        state = CaptureState(said["batch"], said["position"], said["offsets"], tables, said["open"], said.get("resnapshot"))
         going_on = unfinished is not None and unfinished["batch"] > state.batch
         return Found(state, unfinished["intent"] if going_on and unfinished else None)
     return Found(unfinished=unfinished["intent"] if unfinished else None)
@@ -138,6 +143,8 @@ class Journal:
 
     def __init__(self, topic: FencedTopic) -> None:
         self._topic = topic
+        self._told: Tables = {}
+        self._told_at, self._told_in = -1, 0  # where, and behind which batch
 
     def begin(self, batch: int, intent: Mapping[str, Any], entries: Entries) -> None:
         """Notes down what is going to be written, before it is."""
@@ -145,14 +152,44 @@ class Journal:
 
     def end(self, state: CaptureState, entries: Entries) -> None:
         """The batch is in its topics as a whole."""
-        said = {"batch": state.batch, "position": state.position, "offsets": state.offsets, "tables": state.tables}
+        again = self._told_at >= 0 and state.tables == self._told and state.batch - self._told_in < WHOLE
+        tables = {"tables_at": self._told_at} if again else {"tables": state.tables}
+        said = {"batch": state.batch, "position": state.position, "offsets": state.offsets, **tables}
         more = {"open": state.open} | ({"resnapshot": state.resnapshot} if state.resnapshot else {})
-        self._append(2 * state.batch + 1, entries, {"format": FORMAT, **said, **more})
+        made = self._append(2 * state.batch + 1, entries, {"format": FORMAT, **said, **more})
+        if made and not again:
+            self._told, self._told_at, self._told_in = state.tables, made.base + made.rows - 1, state.batch
 
-    def _append(self, number: int, entries: Entries, header: Mapping[str, Any]) -> None:
+    def _append(self, number: int, entries: Entries, header: Mapping[str, Any]) -> Appended | None:
         said = pa.array([[(HEADER, orjson.dumps(header))]], _HEADERS)
         headers = pa.concat_arrays([pa.nulls(len(entries) - 1, _HEADERS), said])
-        self._topic.append(0, pa.record_batch([entries.values, entries.keys, headers], [VALUE, KEY, HEADERS]), number)
+        return self._topic.append(0, pa.record_batch([entries.values, entries.keys, headers], [VALUE, KEY, HEADERS]), number)
+
+
+class ToldTables:
+    """What states say of tables, also those that name an earlier one."""
+
+    def __init__(self, journal: Topic) -> None:
+        self._journal, self._at = journal, -1
+        self._found: Tables = {}
+
+    def of(self, said: Mapping[str, Any]) -> Tables:
+        """By topic; empty where retention has taken the state that said it. An engine tells its tables after each start."""
+        if "tables" in said:
+            tables: Tables = said["tables"]
+            return tables
+        if said["tables_at"] != self._at:
+            self._at = said["tables_at"]
+            self._found = self._read(self._at)
+        return self._found
+
+    def _read(self, at: int) -> Tables:
+        try:
+            found = dict(each for chunk in self._journal.read(0, at, at + 1) for each in said_in(chunk))
+        except OffsetGone:
+            return {}
+        tables: Tables = found.get(at, {}).get("tables", {})
+        return tables
 
 
 def said_backwards(topic: Topic) -> Iterator[tuple[int, Mapping[str, Any]]]:
@@ -184,7 +221,7 @@ def _texts_in(chunk: Chunk) -> list[tuple[int, bytes]]:
 def _decoded(text: bytes) -> Mapping[str, Any]:
     try:
         said: Mapping[str, Any] = orjson.loads(text)
-        if said["format"] != FORMAT:
+        if said["format"] not in FORMATS:
             raise ValueError(f"format {said['format']}")
         return said
     except (ValueError, KeyError, TypeError) as error:

@@ -13,7 +13,7 @@ from penstock.capture.writing.copied_rows import CopiedRows
 from penstock.capture.writing.envelopes import Envelope, flat_key, wrapped
 from penstock.capture.writing.fenced_topic import FencedTopic
 from penstock.capture.writing.gathering import by_table
-from penstock.capture.writing.journal import CaptureState, Entries, Entry, Found, Journal, journal_topic, read_journal
+from penstock.capture.writing.journal import CaptureState, Entries, Entry, Found, Journal, Tables, journal_topic, read_journal
 from penstock.capture.writing.last_records import LoggedRows, Written
 from penstock.capture.writing.orders import counts_of, orders_of
 from penstock.capture.writing.truncates import Keys, live_keys, without_truncates
@@ -26,7 +26,6 @@ from penstock.log.port import Log, TopicSpec
 
 MAX_RECORD = 256 << 20
 RESNAPSHOT = "resnapshot"  # the kind of an intent that no engine knows
-Tables = Mapping[str, Mapping[str, Any]]  # by topic: what is known of its table
 POINTS = ("capture.begun", "capture.appended", "capture.ended")  # what `fail` is called with as they are passed
 
 
@@ -163,11 +162,9 @@ class Writer:
 
     def _since(self, topic: str, facts: Mapping[str, Any]) -> Mapping[str, Sequence[int]]:
         """From which offsets on the rows of a topic have the columns that the table has now; nothing where all of them have."""
-        before = self.state.tables.get(topic)
-        if before is None:
-            return {}
-        same = all(list(before[name]) == list(facts[name]) for name in ("schema", "key"))
-        since = before.get("since") if same else self.state.offsets.get(topic)
+        before = self.state.tables.get(topic)  # none of a table that is new, or of which it is not known any more
+        same = before is not None and all(list(before[name]) == list(facts[name]) for name in ("schema", "key"))
+        since = before.get("since") if before and same else self.state.offsets.get(topic)
         return {"since": since} if since else {}
 
     def _written(self, table: Table, tables: Tables) -> Written:
