@@ -13,7 +13,7 @@ from capture_reference import UNCHANGED, Change, Ended, Plain, Values
 from penstock.capture.naming import TopicNames
 from penstock.capture.postgres.decode.messages import Relation, Truncate
 from penstock.log.port import Log
-from penstock.testing.contracts.capture_records import Record, check_ends, envelopes_of, journal_of, records_of
+from penstock.testing.contracts.capture.records import Record, check_ends, envelopes_of, journal_of, records_of
 
 INTEGERS, BOOL = (20, 21, 23), 16
 PEEK = """

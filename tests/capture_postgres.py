@@ -20,7 +20,7 @@ from penstock.log.memory import MemoryLog
 from penstock.log.port import Log
 from penstock.storage.memory import MemoryStorage
 from penstock.storage.port import Storage
-from penstock.testing.contracts.capture_records import Record, records_of
+from penstock.testing.contracts.capture.records import Record, records_of
 from penstock.testing.servers.postgres import PostgresServer
 from penstock.testing.waiting import until
 

@@ -9,7 +9,7 @@ from capture_scripted import TABLES, Place, Script, Truncate, Write, key_text
 from penstock.capture.naming import TopicNames
 from penstock.capture.port import DELETE, Table
 from penstock.log.port import Log
-from penstock.testing.contracts.capture_records import JournalRecord, Record, envelopes_of, journal_of, records_of
+from penstock.testing.contracts.capture.records import JournalRecord, Record, envelopes_of, journal_of, records_of
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from penstock.capture.definition import CaptureDefinition, Secret
 from penstock.capture.runner import CaptureRun
 from penstock.log.file.log import FileLog
 from penstock.storage.local import LocalStorage
-from penstock.testing.contracts.capture_records import Record, envelopes_of, journal_of
+from penstock.testing.contracts.capture.records import Record, envelopes_of, journal_of
 from penstock.testing.servers.debezium import QUICK
 from penstock.testing.servers.mariadb import MariaDbServer
 from penstock.testing.servers.postgres import PostgresServer

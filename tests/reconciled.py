@@ -23,7 +23,7 @@ from penstock.capture.runner import CaptureRun
 from penstock.capture.writing.journal import CaptureState
 from penstock.core.arrow import values_in
 from penstock.log.open import open_log
-from penstock.testing.contracts.capture_records import Record, records_of
+from penstock.testing.contracts.capture.records import Record, records_of
 from penstock.testing.servers.postgres import PostgresServer
 from waiting import until
 

@@ -8,7 +8,7 @@ from uuid import uuid4
 
 import psycopg
 
-from penstock.testing.contracts.capture import ROLL_BACK
+from penstock.testing.contracts.capture.contract import ROLL_BACK
 from penstock.testing.servers.postgres import PostgresServer
 
 

@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from debezium_sources import PASSWORD, Captured, MariaDbPlace, PostgresPlace, Source, Workload, check, log_of, run_of
-from penstock.testing.contracts.capture_records import journal_of
+from penstock.testing.contracts.capture.records import journal_of
 from penstock.testing.servers.mariadb import MariaDbServer
 from waiting import until
 

@@ -17,7 +17,7 @@ from penstock.core.schema import Schema
 from penstock.errors import NotFollowable, NotFound, SlotLost
 from penstock.log.file.log import FileLog
 from penstock.storage.local import LocalStorage
-from penstock.testing.contracts.capture_records import Record, envelopes_of
+from penstock.testing.contracts.capture.records import Record, envelopes_of
 from penstock.testing.servers.mariadb import MariaDbServer
 from waiting import until
 

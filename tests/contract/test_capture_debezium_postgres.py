@@ -19,7 +19,7 @@ from penstock.capture.writing.journal import read_journal
 from penstock.errors import AlreadyThere, BadInput, NotFollowable, NotFound, SlotLost
 from penstock.log.file.log import FileLog
 from penstock.storage.local import LocalStorage
-from penstock.testing.contracts.capture_records import Record, envelopes_of, journal_of
+from penstock.testing.contracts.capture.records import Record, envelopes_of, journal_of
 from penstock.testing.servers.postgres import PostgresServer
 from waiting import until
 

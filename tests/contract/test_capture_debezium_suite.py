@@ -11,8 +11,8 @@ import pytest
 
 from contract.capture_databases import PostgresSchema, postgres_schema
 from penstock.capture.writing.writer import POINTS
-from penstock.testing.contracts.capture import ROLL_BACK, CaptureContract
-from penstock.testing.contracts.capture_following import Following
+from penstock.testing.contracts.capture.contract import ROLL_BACK, CaptureContract
+from penstock.testing.contracts.capture.following import Following
 from penstock.testing.servers.debezium import QUICK
 from penstock.testing.servers.mariadb import MariaDbServer
 from penstock.testing.servers.postgres import PostgresServer

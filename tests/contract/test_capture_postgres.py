@@ -7,8 +7,8 @@ import pytest
 
 from contract.capture_databases import PostgresSchema, postgres_schema
 from penstock.capture.kind import kind_of
-from penstock.testing.contracts.capture import USERS, CaptureContract
-from penstock.testing.contracts.capture_following import Following
+from penstock.testing.contracts.capture.contract import USERS, CaptureContract
+from penstock.testing.contracts.capture.following import Following
 from penstock.testing.servers.postgres import PostgresServer
 
 

@@ -27,8 +27,8 @@ from penstock.capture.triggers.sqlite.outbox import ROWS
 from penstock.capture.triggers.sqlite.setting_up import file_of, outbox_of
 from penstock.errors import AlreadyThere, Disconnected, NotFollowable, NotFound, SlotLost
 from penstock.storage.memory import MemoryStorage
-from penstock.testing.contracts.capture import TABLES, CaptureContract
-from penstock.testing.contracts.capture_following import Following
+from penstock.testing.contracts.capture.contract import TABLES, CaptureContract
+from penstock.testing.contracts.capture.following import Following
 from penstock.testing.waiting import until
 
 T = ("main", "t")

@@ -14,7 +14,7 @@ from penstock.log.kafka.read.native import NativeFetcher
 from penstock.log.kafka.read.ranges import PartitionReader
 from penstock.log.kafka.settings import KafkaSettings
 from penstock.log.port import TopicSpec
-from penstock.testing.contracts.log_samples import raw, values
+from penstock.testing.contracts.log.samples import raw, values
 from penstock.testing.servers.kafka_broker import KafkaBroker
 
 pytestmark = pytest.mark.timeout(120)

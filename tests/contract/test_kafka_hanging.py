@@ -19,7 +19,7 @@ from penstock.log.kafka.write.senders import NAME, stamp_of
 from penstock.log.kafka.write.transactions import KafkaTransactions, deliver, discarded
 from penstock.log.port import Appended, Frame, Part, Sender, TopicSpec
 from penstock.log.producers import Producers
-from penstock.testing.contracts.log_samples import SCHEMA, typed, values
+from penstock.testing.contracts.log.samples import SCHEMA, typed, values
 from penstock.testing.servers.kafka_broker import KafkaBroker
 from waiting import until
 

@@ -27,7 +27,7 @@ from penstock.log.kafka.settings import KafkaSettings
 from penstock.log.open import open_log
 from penstock.log.port import Part, Sender, TopicSpec
 from penstock.log.producer import Producer as OurProducer
-from penstock.testing.contracts.log_samples import NOW, SCHEMA, typed, values
+from penstock.testing.contracts.log.samples import NOW, SCHEMA, typed, values
 from penstock.testing.servers.kafka_broker import KafkaBroker
 
 pytestmark = pytest.mark.timeout(120)

@@ -7,7 +7,7 @@ from penstock.log.file.log import FileLog
 from penstock.log.memory import MemoryLog
 from penstock.storage.faulty import FaultyStorage
 from penstock.storage.local import LocalStorage
-from penstock.testing.contracts.log_cleaning import CleaningContract
+from penstock.testing.contracts.log.cleaning import CleaningContract
 
 
 class TestMemoryLog(CleaningContract):

@@ -8,7 +8,7 @@ from penstock.capture.runner import CaptureRun
 from penstock.capture.writing.journal import CaptureState
 from penstock.log.open import open_log
 from penstock.storage.local import LocalStorage
-from penstock.testing.contracts.capture_records import records_of
+from penstock.testing.contracts.capture.records import records_of
 from penstock.testing.servers.postgres import PostgresServer
 
 

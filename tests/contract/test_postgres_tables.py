@@ -9,7 +9,7 @@ import pytest
 from capture_postgres import PATIENCE, Follow, Followed
 from penstock.capture.postgres.engine import Settings
 from penstock.errors import Disconnected
-from penstock.testing.contracts.capture_records import journal_of
+from penstock.testing.contracts.capture.records import journal_of
 from penstock.testing.servers.postgres import PostgresServer
 from penstock.testing.waiting import until
 

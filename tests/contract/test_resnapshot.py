@@ -11,7 +11,7 @@ import pytest
 from penstock.capture.reconcile import Followed, followed, reconcile, reconciling
 from penstock.capture.resnapshot import resnapshot
 from penstock.errors import BadInput, InUse, NotFollowable, SlotLost
-from penstock.testing.contracts.capture_records import journal_of
+from penstock.testing.contracts.capture.records import journal_of
 from penstock.testing.servers.postgres import PostgresServer
 from reconciled import Shop, writing
 from waiting import until

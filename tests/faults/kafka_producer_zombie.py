@@ -8,7 +8,7 @@ from penstock.errors import Fenced
 from penstock.log.kafka.write.transactions import KafkaTransactions
 from penstock.log.open import open_log
 from penstock.log.port import Sender
-from penstock.testing.contracts.log_samples import typed
+from penstock.testing.contracts.log.samples import typed
 
 whole = KafkaTransactions.flush
 

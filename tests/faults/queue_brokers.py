@@ -18,7 +18,7 @@ from penstock.storage.local import LocalStorage
 class Broker:
     """How a machine gets its queues."""
 
-    gaps: ClassVar[frozenset[str]] = frozenset()  # of those that `penstock.testing.contracts.queue_bench` names
+    gaps: ClassVar[frozenset[str]] = frozenset()  # of those that `penstock.testing.contracts.queue.bench` names
     patience: ClassVar[float] = 0.0  # seconds until what was sent or given back can be taken
     tick: ClassVar[timedelta] = timedelta(seconds=5)
     frees: ClassVar[bool] = False  # whether what was lent comes back when it is opened anew

@@ -21,7 +21,7 @@ from faults.own_processes import OwnProcess
 from faults.seeds import SEED
 from penstock.log.file.log import FileLog
 from penstock.storage.local import LocalStorage
-from penstock.testing.contracts.capture_records import journal_of
+from penstock.testing.contracts.capture.records import journal_of
 from penstock.testing.servers.postgres import PostgresServer
 from waiting import until
 

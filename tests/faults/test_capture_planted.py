@@ -28,7 +28,7 @@ from penstock.errors import SlotLost
 from penstock.log.memory import MemoryLog
 from penstock.log.port import Log
 from penstock.storage.memory import MemoryStorage
-from penstock.testing.contracts.capture_records import journal_of, records_of
+from penstock.testing.contracts.capture.records import journal_of, records_of
 from penstock.testing.contracts.sink import Crash, CrashAt
 from penstock.testing.servers.postgres import PostgresServer
 from waiting import until

@@ -23,7 +23,7 @@ from penstock.log.accounting import balanced
 from penstock.log.kafka.log import KafkaLog
 from penstock.log.kafka.settings import KafkaSettings
 from penstock.log.port import TopicSpec
-from penstock.testing.contracts.log_samples import raw
+from penstock.testing.contracts.log.samples import raw
 from penstock.testing.servers.kafka_broker import KafkaBroker
 from waiting import until
 

@@ -10,7 +10,7 @@ import pytest
 from penstock.log.kafka.log import KafkaLog
 from penstock.log.kafka.settings import KafkaSettings
 from penstock.log.port import TopicSpec
-from penstock.testing.contracts.log_samples import raw
+from penstock.testing.contracts.log.samples import raw
 from penstock.testing.servers.kafka_broker import KafkaBroker
 
 pytestmark = [pytest.mark.faults, pytest.mark.long, pytest.mark.timeout(300)]

@@ -23,7 +23,7 @@ from penstock.log.kafka.write.frames import _Signed
 from penstock.log.kafka.write.transactions import KafkaTransactions
 from penstock.log.port import Sender, TopicSpec
 from penstock.log.producer import Producer
-from penstock.testing.contracts.log_samples import SCHEMA, typed, values
+from penstock.testing.contracts.log.samples import SCHEMA, typed, values
 from penstock.testing.servers.kafka_broker import KafkaBroker
 from waiting import until
 

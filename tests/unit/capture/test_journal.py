@@ -29,7 +29,7 @@ from penstock.log.file.log import FileLog
 from penstock.log.memory import MemoryLog
 from penstock.log.port import Log
 from penstock.storage.memory import MemoryStorage
-from penstock.testing.contracts.capture_records import journal_of
+from penstock.testing.contracts.capture.records import journal_of
 
 LOGS: dict[str, Callable[[], Log]] = {"memory": MemoryLog, "file": lambda: FileLog(MemoryStorage())}
 

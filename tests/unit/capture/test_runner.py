@@ -18,7 +18,7 @@ from penstock.log.memory import MemoryLog
 from penstock.log.port import Log
 from penstock.storage.faulty import Failure, FaultyStorage
 from penstock.storage.memory import MemoryStorage
-from penstock.testing.contracts.capture_records import journal_of
+from penstock.testing.contracts.capture.records import journal_of
 from penstock.testing.contracts.sink import Crash
 from waiting import until
 

@@ -36,7 +36,7 @@ from penstock.log.file.log import FileLog
 from penstock.log.memory import MemoryLog
 from penstock.log.port import Log, Topic
 from penstock.storage.memory import MemoryStorage
-from penstock.testing.contracts.capture_records import records_of
+from penstock.testing.contracts.capture.records import records_of
 
 TABLE = ("public", "t")
 TOPIC = "shop.public.t"

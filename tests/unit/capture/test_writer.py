@@ -20,7 +20,7 @@ from penstock.log.file.log import FileLog
 from penstock.log.memory import MemoryLog
 from penstock.log.port import Log, TopicSpec
 from penstock.storage.memory import MemoryStorage
-from penstock.testing.contracts.capture_records import journal_of, records_of
+from penstock.testing.contracts.capture.records import journal_of, records_of
 from penstock.testing.contracts.sink import Crash, CrashAt
 
 NAMES = TopicNames("shop")

@@ -1,1 +1,1 @@
-"""What every log, queue, sink and keeper of groups must pass: public, for adapters of your own."""
+"""What every log, queue, capture, sink and keeper of groups must pass: public, for adapters of your own."""

@@ -8,7 +8,7 @@ from penstock.core.time import NEVER
 from penstock.errors import BadInput, BadSchema, BadTime, Fenced, SequenceGap
 from penstock.log.intake.rows_in import Intake
 from penstock.log.port import Appended, Log, Sender, Topic, TopicSpec
-from penstock.testing.contracts.log_samples import DAY, NOW, RAW, SCHEMA, TYPED, frames_of, rows_of, typed, values
+from penstock.testing.contracts.log.samples import DAY, NOW, RAW, SCHEMA, TYPED, frames_of, rows_of, typed, values
 
 
 class SenderContract:

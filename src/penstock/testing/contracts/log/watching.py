@@ -7,7 +7,7 @@ import pytest
 
 from penstock.log.port import Log, Topic
 from penstock.log.watching import ReadTo, Watch, watch
-from penstock.testing.contracts.log_samples import typed
+from penstock.testing.contracts.log.samples import typed
 
 PATIENCE = 30.0  # seconds: a reader that was not woken is found by the time it has waited
 

@@ -15,14 +15,14 @@ import pytest
 
 from penstock.errors import NotFound, PenstockError
 from penstock.queue.port import Binding, Limit, Message, QueueSpec, QueuesPort, Settlement
-from penstock.testing.contracts.queue_bench import NEEDS
-from penstock.testing.contracts.queue_dying import DyingContract
-from penstock.testing.contracts.queue_leases import LeaseContract
-from penstock.testing.contracts.queue_lending import LendingContract
-from penstock.testing.contracts.queue_limits import LimitsContract
-from penstock.testing.contracts.queue_names import NamesContract
-from penstock.testing.contracts.queue_order import OrderContract
-from penstock.testing.contracts.queue_routes import RoutesContract
+from penstock.testing.contracts.queue.bench import NEEDS
+from penstock.testing.contracts.queue.dying import DyingContract
+from penstock.testing.contracts.queue.leases import LeaseContract
+from penstock.testing.contracts.queue.lending import LendingContract
+from penstock.testing.contracts.queue.limits import LimitsContract
+from penstock.testing.contracts.queue.names import NamesContract
+from penstock.testing.contracts.queue.order import OrderContract
+from penstock.testing.contracts.queue.routes import RoutesContract
 
 
 class QueueContract(LendingContract, LeaseContract, DyingContract, OrderContract, RoutesContract, LimitsContract, NamesContract):

@@ -4,7 +4,7 @@ import pytest
 
 from penstock.queue.dead_letters import HEADER
 from penstock.queue.port import Consumer, Message, QueuePort, QueuesPort
-from penstock.testing.contracts.queue_bench import QueueBench, bodies, letters, needs
+from penstock.testing.contracts.queue.bench import QueueBench, bodies, letters, needs
 
 
 class DyingContract(QueueBench):

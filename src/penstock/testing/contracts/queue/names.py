@@ -10,7 +10,7 @@ import pytest
 from penstock.core.time import micros
 from penstock.errors import AlreadyThere, BadInput, BadName, NotFound
 from penstock.queue.port import Binding, Consumer, Limit, Message, QueuePort, QueueSpec, QueuesPort, Settlement
-from penstock.testing.contracts.queue_bench import QueueBench, bodies, letters, needs
+from penstock.testing.contracts.queue.bench import QueueBench, bodies, letters, needs
 
 _LONG = timedelta(days=400)
 

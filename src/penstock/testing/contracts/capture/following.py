@@ -17,7 +17,7 @@ from penstock.log.memory import MemoryLog
 from penstock.log.port import Log
 from penstock.storage.memory import MemoryStorage
 from penstock.storage.port import Storage
-from penstock.testing.contracts.capture_records import JournalRecord, Record, envelopes_of, journal_of, records_of
+from penstock.testing.contracts.capture.records import JournalRecord, Record, envelopes_of, journal_of, records_of
 
 
 class CapturedDatabase(Protocol):

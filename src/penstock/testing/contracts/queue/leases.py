@@ -2,7 +2,7 @@
 
 from penstock.core.time import micros
 from penstock.queue.port import Consumer, QueuePort, QueuesPort, Settlement
-from penstock.testing.contracts.queue_bench import QueueBench, bodies, letters, needs
+from penstock.testing.contracts.queue.bench import QueueBench, bodies, letters, needs
 
 
 class LeaseContract(QueueBench):

@@ -7,7 +7,7 @@ import pytest
 from penstock.errors import Unroutable
 from penstock.queue.port import Binding, Message, QueuePort, QueuesPort
 from penstock.queue.state.routing import FOR
-from penstock.testing.contracts.queue_bench import QueueBench, bodies, letters, needs
+from penstock.testing.contracts.queue.bench import QueueBench, bodies, letters, needs
 
 
 class RoutesContract(QueueBench):

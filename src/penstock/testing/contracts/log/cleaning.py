@@ -19,7 +19,7 @@ from penstock.core.time import NEVER, FixedClock
 from penstock.errors import BadInput, BadRow, NotFound, OffsetGone
 from penstock.log.holding import Held
 from penstock.log.port import Appended, Sender, Topic, TopicSpec
-from penstock.testing.contracts.log_samples import NOW, SCHEMA, SECOND, raw, typed
+from penstock.testing.contracts.log.samples import NOW, SCHEMA, SECOND, raw, typed
 
 HOUR = 3600 * SECOND
 USERS = TopicSpec("users", schema=SCHEMA, time="at", compact=True, tombstones=timedelta(hours=1))

@@ -3,7 +3,7 @@
 import threading
 
 from penstock.queue.port import Consumer, Message, QueuePort, QueuesPort, Settlement
-from penstock.testing.contracts.queue_bench import QueueBench, bodies, letters, needs
+from penstock.testing.contracts.queue.bench import QueueBench, bodies, letters, needs
 
 
 class LendingContract(QueueBench):

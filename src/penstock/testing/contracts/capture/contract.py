@@ -23,8 +23,8 @@ import pytest
 
 from penstock.capture.writing.journal import read_journal
 from penstock.capture.writing.writer import POINTS
-from penstock.testing.contracts.capture_following import CapturedDatabase, Following, Unconfirmed
-from penstock.testing.contracts.capture_records import Record, check_ends
+from penstock.testing.contracts.capture.following import CapturedDatabase, Following, Unconfirmed
+from penstock.testing.contracts.capture.records import Record, check_ends
 from penstock.testing.contracts.sink import Crash, CrashAt
 
 USERS = "create table users (id integer primary key, name text, age integer)"

@@ -10,7 +10,7 @@ from penstock.core.schema import TIMESTAMP, Schema
 from penstock.core.time import NEVER, FixedClock
 from penstock.errors import BadRow, BadSchema
 from penstock.log.port import Log, Topic, TopicSpec
-from penstock.testing.contracts.log_samples import NOW, RAW, SECOND, frames_of, raw, rows_of, times_of, typed, values
+from penstock.testing.contracts.log.samples import NOW, RAW, SECOND, frames_of, raw, rows_of, times_of, typed, values
 
 STRICT = Schema.of("id long not null, text string not null, at timestamp not null")
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 from penstock.queue.port import Consumer, Message, QueuePort, QueuesPort
-from penstock.testing.contracts.queue_bench import QueueBench, bodies, letters, needs
+from penstock.testing.contracts.queue.bench import QueueBench, bodies, letters, needs
 
 
 class OrderContract(QueueBench):

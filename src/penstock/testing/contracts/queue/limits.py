@@ -7,7 +7,7 @@ import pytest
 
 from penstock.errors import BadInput, Full
 from penstock.queue.port import Limit, Message, Policy, QueuePort, QueuesPort
-from penstock.testing.contracts.queue_bench import QueueBench, bodies, letters, needs
+from penstock.testing.contracts.queue.bench import QueueBench, bodies, letters, needs
 
 
 class LimitsContract(QueueBench):

@@ -18,8 +18,8 @@ from penstock.core.schema import TIMESTAMP, Schema
 from penstock.core.time import FOREVER, LAST, NEVER, FixedClock
 from penstock.errors import AlreadyThere, BadInput, BadName, BadRow, BadSchema, BadTime, NotFound
 from penstock.log.port import Appended, Log, Topic, TopicSpec
-from penstock.testing.contracts.log_deletes import DeleteContract
-from penstock.testing.contracts.log_samples import (
+from penstock.testing.contracts.log.deletes import DeleteContract
+from penstock.testing.contracts.log.samples import (
     DAY,
     NOW,
     RAW,
@@ -33,8 +33,8 @@ from penstock.testing.contracts.log_samples import (
     typed,
     values,
 )
-from penstock.testing.contracts.log_senders import SenderContract
-from penstock.testing.contracts.log_watching import WatchContract
+from penstock.testing.contracts.log.senders import SenderContract
+from penstock.testing.contracts.log.watching import WatchContract
 
 
 class LogContract(SenderContract, DeleteContract, WatchContract, ABC):
