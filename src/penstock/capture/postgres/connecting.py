@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from penstock.capture.postgres.answering import opened
 from penstock.errors import CaptureError, Disconnected, NotFollowable, PenstockError, SlotInUse, SlotLost, install
 
 if TYPE_CHECKING:
@@ -38,8 +39,6 @@ def connect(
     password: where libpq is not to look for it in its usual places. within: seconds that a statement may take; where rows are
     copied, locks awaited or slots made it may take as long as it takes."""
     psycopg = _library()
-    from penstock.capture.postgres.answering import opened
-
     try:
         given = psycopg.conninfo.conninfo_to_dict(url)
         mine: dict[str, Any] = {"client_encoding": "UTF8", "options": _options(given, within), "application_name": name}

@@ -1,5 +1,6 @@
 """A PostgreSQL at one snapshot, for a reconcile: a transaction that only reads, held open until everything is compared."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -51,7 +52,7 @@ class TypedColumn(Protocol):
     def modifier(self) -> int: ...
 
 
-class AtSnapshot:
+class AtSnapshot(ABC):
     """Taken as it is made. Disconnected if the connection ends: everything has to be compared anew then."""
 
     def __init__(self, definition: CaptureDefinition) -> None:
@@ -90,9 +91,9 @@ class AtSnapshot:
     def close(self) -> None:
         self._connection.close()
 
+    @abstractmethod
     def _columns(self, table: Table) -> "Sequence[TypedColumn]":
         """Those that the capture writes. NotFollowable if it does not know the table."""
-        raise NotImplementedError
 
     def _described(self, table: Table) -> "tuple[Sequence[TypedColumn], Key]":
         if table not in self._tables:
