@@ -16,13 +16,14 @@ import pyarrow as pa
 
 from penstock.capture.definition import CaptureDefinition
 from penstock.capture.kind import kind_of
-from penstock.capture.port import Batch, Changes, Engine, Json, Status
+from penstock.capture.port import Batch, Changes, Engine
 from penstock.capture.reconcile import Followed, followed
 from penstock.capture.registry import LOCK, Captures
 from penstock.capture.runner import CaptureRun
 from penstock.capture.writing.journal import CaptureState
 from penstock.core.arrow import values_in
 from penstock.log.open import open_log
+from penstock.testing.contracts.capture.following import Around
 from penstock.testing.contracts.capture.records import Record, records_of
 from penstock.testing.servers.postgres import PostgresServer
 from waiting import until
@@ -31,35 +32,16 @@ NUMBERS = count()
 Edit = Callable[[Changes], Changes]
 
 
-class Erring:
+class Erring(Around):
     """An engine whose changes are edited on their way."""
 
     def __init__(self, engine: Engine, edit: Edit) -> None:
-        self._engine, self._edit = engine, edit
-
-    @property
-    def connector(self) -> str:
-        return self._engine.connector
-
-    @property
-    def database(self) -> str:
-        return self._engine.database
-
-    def start(self, position: Json | None, unfinished: Json | None) -> None:
-        self._engine.start(position, unfinished)
+        super().__init__(engine)
+        self._edit = edit
 
     def next(self, wait: float) -> Batch | None:
-        batch = self._engine.next(wait)
+        batch = super().next(wait)
         return batch and replace(batch, changes=[self._edit(each) for each in batch.changes])
-
-    def written(self, position: Json) -> None:
-        self._engine.written(position)
-
-    def status(self) -> Status:
-        return self._engine.status()
-
-    def close(self) -> None:
-        self._engine.close()
 
 
 def without(*ids: int) -> Edit:
@@ -112,17 +94,13 @@ class Shop:
         """The same capture with an engine that errs."""
         return replace(self.of, engine=lambda: Erring(self.of.engine(), edit))
 
-    def run(self, of: Followed | None = None, fail: Callable[[str], None] = lambda point: None) -> CaptureRun:
-        of = of or self.of
-        return CaptureRun(of.definition, of.log, of.storage, of.engine(), fail=fail)
-
     def catch_up(self, of: Followed | None = None) -> CaptureState:
-        return self.run(of).run(catch_up=True)
+        return (of or self.of).run().run(catch_up=True)
 
     @contextmanager
     def running(self) -> Iterator[CaptureRun]:
         """The capture runs in a thread."""
-        run, failed = self.run(), list[BaseException]()
+        run, failed = self.of.run(), list[BaseException]()
 
         def work() -> None:
             try:
@@ -166,15 +144,23 @@ class Shop:
             found = connection.execute(f'select "{key}", to_jsonb(t) from {self.schema}."{table}" t').fetchall()  # type: ignore[arg-type]
         return {orjson.dumps({key: of}).decode(): row for of, row in found}
 
-    def remove(self) -> None:
-        """Drops what the server keeps for it."""
+    def free(self) -> None:
+        """Waits until nobody reads its slot: the server may notice late that a reader is gone."""
 
-        def free() -> bool:
+        def nobody() -> bool:
             slot = self.definition.options.get("slot")
             active = self.server.execute("select active from pg_replication_slots where slot_name = %s", slot)
             return active in ([], [(False,)])
 
-        assert until(free)
+        assert until(nobody)
+
+    def lose_slot(self) -> None:
+        self.free()
+        self.sql("select pg_drop_replication_slot(%s)", self.definition.options["slot"])
+
+    def remove(self) -> None:
+        """Drops what the server keeps for it."""
+        self.free()
         kind_of(self.definition.engine).tear_down(self.definition)
 
 

@@ -40,7 +40,7 @@ def shop(postgres: PostgresServer, tmp_path: Path) -> Iterator[Shop]:
 
 def lost(shop: Shop) -> None:
     """The slot is dropped, and the table is changed."""
-    shop.sql("select pg_drop_replication_slot(%s)", shop.definition.options["slot"])
+    shop.lose_slot()
     shop.sql(CHANGED)
 
 
@@ -139,7 +139,7 @@ def test_a_batch_that_cannot_be_made_again_is_left_as_it_is(shop: Shop, point: s
             raise Killed
 
     with pytest.raises(Killed):
-        shop.run(fail=kill).run(catch_up=True)
+        replace(shop.of, fail=kill).run().run(catch_up=True)
     assert shop.of.journal().unfinished
     lost(shop)
     shop.sql("update {schema}.users set name = 'later' where id = 1; delete from {schema}.users where id = 2")
@@ -166,7 +166,7 @@ def test_a_resnapshot_beside_four_writers_ends_equal(shop: Shop) -> None:
 def test_copies_that_were_not_finished_are_finished_by_it(postgres: PostgresServer, tmp_path: Path) -> None:
     made = Shop(postgres, tmp_path / "home", USERS, ("users",))
     made.sql(FILLED)
-    made.sql("select pg_drop_replication_slot(%s)", made.definition.options["slot"])
+    made.lose_slot()
     found = resnapshot(made.of)
     assert (found.equal, found.repaired) == (True, 1000)
     assert made.folded("users") == made.rows("users")

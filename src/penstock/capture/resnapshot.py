@@ -1,16 +1,16 @@
 """A capture whose place in the source is lost goes on from a new one, and what it has missed is compared and written: only that."""
 
+from typing import Unpack
+
 from penstock.capture.postgres.lsn import lsn_text
 from penstock.capture.reconcile import Followed, ReconcileProgress, ReconcileReport, Reconciliation
-from penstock.capture.reconcile.catching_up import CatchingUp
-from penstock.capture.reconcile.reconciling import PATIENCE, SHOWN, asked_for, locked_writer, repaired, written_by
-from penstock.capture.reconcile.results import silent
+from penstock.capture.reconcile.reconciling import How, asked_for, locked_writer, repaired, written_by
 from penstock.capture.registry import ENGINE
 from penstock.capture.repairs import finished
 from penstock.errors import BadInput
 
 
-def resnapshot(of: Followed, *, shown: int = SHOWN, patience: float = PATIENCE, report: ReconcileReport = silent) -> Reconciliation:
+def resnapshot(of: Followed, **how: Unpack[How]) -> Reconciliation:
     """After a lost slot, on another server, on another timeline, or where the server's log went back: makes a new slot, goes on
     from there, and repairs every row that differs from its topic. Rows that are equal are not written again. Killed in between, it
     has to be started again: a plain run of the capture is refused until it has come to its end. InUse while the capture runs."""
@@ -19,8 +19,9 @@ def resnapshot(of: Followed, *, shown: int = SHOWN, patience: float = PATIENCE, 
             f"capture {of.name!a} has no replication slot that could be lost: its engine is {of.definition.engine!a}",
             hint=f"`penstock cdc reconcile {of.name} --repair` writes what differs",
         )
-    _move(of, patience, report)
-    result = repaired(asked_for(of, None, shown, report), CatchingUp(of, patience, report, alone=True, resnapshot=True))
+    asked = asked_for(of, None, **how)
+    _move(of, asked.patience, asked.report)
+    result = repaired(asked, resnapshot=True)
     if not result.differences:  # what is unsettled has come from the new slot
         with written_by(of, resnapshot=True) as writer:
             writer.moved(f"resnapshot:{writer.state.batch + 1}:done")

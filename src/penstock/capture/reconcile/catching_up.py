@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from penstock.capture.reconcile.followed import Followed
 from penstock.capture.reconcile.results import ReconcileProgress, ReconcileReport
-from penstock.capture.runner import CaptureRun, Progress
+from penstock.capture.runner import Progress
 from penstock.errors import InUse, NotYet
 
 LOOK = 0.1  # seconds between two looks at a capture that runs elsewhere
@@ -49,10 +49,9 @@ class CatchingUp:
 
     def _run(self) -> None:
         """Until it has caught up, and no transaction is written in part."""
-        of, going_on = self.of, True
+        going_on = True
         while going_on:
-            run = CaptureRun(of.definition, of.log, of.storage, of.engine(), self._told, of.fail)
-            going_on = run.run(catch_up=True, resnapshot=self.resnapshot).open is not None
+            going_on = self.of.run(self._told).run(catch_up=True, resnapshot=self.resnapshot).open is not None
 
     def _told(self, progress: Progress) -> None:
         copies = sum(each.rows for each in progress.status.snapshots), sum(each.estimate for each in progress.status.snapshots)

@@ -7,6 +7,7 @@ from penstock.capture.definition import CaptureDefinition
 from penstock.capture.kind import kind_of
 from penstock.capture.port import Engine
 from penstock.capture.registry import Captures
+from penstock.capture.runner import CaptureRun, Report, silent
 from penstock.capture.writing.journal import Found, journal_topic, read_journal
 from penstock.capture.writing.writer import nothing
 from penstock.log.port import Log
@@ -26,6 +27,10 @@ class Followed:
     @property
     def name(self) -> str:
         return self.definition.name
+
+    def run(self, report: Report = silent) -> CaptureRun:
+        """A run of it, with an engine of its own."""
+        return CaptureRun(self.definition, self.log, self.storage, self.engine(), report, self.fail)
 
     def journal(self) -> Found:
         """What the journal says now."""

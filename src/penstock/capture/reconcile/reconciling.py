@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
+from typing import TypedDict, Unpack
 
 from penstock.capture.port import Table
 from penstock.capture.reconcile.catching_up import CatchingUp
@@ -21,19 +22,26 @@ from penstock.capture.writing.journal import CaptureState
 from penstock.capture.writing.writer import Writer
 from penstock.errors import InUse, NotFound, NotYet
 
-SHOWN = 20  # differences of a table that are shown
-PATIENCE = 600.0  # seconds without progress after which the log is not waited for any longer
 ROUNDS = 5  # comparisons, each under a snapshot of its own, until what was repaired or unsettled is equal
+
+
+class How(TypedDict, total=False):
+    """What may be said of a comparison."""
+
+    shown: int  # differences of a table that are shown
+    patience: float  # seconds without progress after which the log is not waited for any longer
+    report: ReconcileReport
 
 
 @dataclass(frozen=True)
 class Asked:
-    """What is to be compared, and how much of what differs is shown."""
+    """What is to be compared, and how."""
 
     of: Followed
     tables: Sequence[Table]
-    shown: int
-    report: ReconcileReport
+    shown: int = 20
+    patience: float = 600.0
+    report: ReconcileReport = silent
 
 
 @dataclass(frozen=True)
@@ -44,48 +52,35 @@ class Moment:
     before: CaptureState
 
 
-def reconcile(
-    of: Followed,
-    tables: Sequence[Table] | None = None,
-    *,
-    shown: int = SHOWN,
-    patience: float = PATIENCE,
-    report: ReconcileReport = silent,
-) -> Reconciliation:
+def reconcile(of: Followed, tables: Sequence[Table] | None = None, **how: Unpack[How]) -> Reconciliation:
     """Compares tables (None: all of the capture) with their topics; writes nothing to the source. No quiet time is needed: writers
     go on, and so does the capture. If the capture runs elsewhere, its log is waited for; if nobody runs it, it is run here until
     it has everything that the snapshot sees. NotYet if the log does not come that far."""
-    asked, begun, rounds = asked_for(of, tables, shown, report), time.monotonic(), 0
+    asked, begun, rounds = asked_for(of, tables, **how), time.monotonic(), 0
     while True:
         rounds += 1
-        with _moment(asked, CatchingUp(of, patience, report)) as moment:
+        with _moment(asked, CatchingUp(of, asked.patience, asked.report)) as moment:
             result = _compared(asked, moment, lambda: of.journal().state)
         if rounds == ROUNDS or not any(each.unsettled for each in result.tables):
             return replace(result, seconds=time.monotonic() - begun, rounds=rounds)
 
 
-def repair(
-    of: Followed,
-    tables: Sequence[Table] | None = None,
-    *,
-    shown: int = SHOWN,
-    patience: float = PATIENCE,
-    report: ReconcileReport = silent,
-) -> Reconciliation:
+def repair(of: Followed, tables: Sequence[Table] | None = None, **how: Unpack[How]) -> Reconciliation:
     """Compares as `reconcile` does, and writes what differs to the topics, marked (`source.snapshot` is "repair"), until both are
     equal; a change that is newer than the snapshot is never overwritten. The result is that of the last comparison, `first` that of
     the first one. InUse while the capture runs elsewhere: it is the capture's own writer that writes, and there is one at a time.
     A repair that was killed is finished by the next start of the capture, or of the repair."""
-    return repaired(asked_for(of, tables, shown, report), CatchingUp(of, patience, report, alone=True))
+    return repaired(asked_for(of, tables, **how))
 
 
-def repaired(asked: Asked, catching_up: CatchingUp) -> Reconciliation:
-    """Rounds of comparing and writing, until nothing differs."""
+def repaired(asked: Asked, resnapshot: bool = False) -> Reconciliation:
+    """Rounds of comparing and writing, until nothing differs. resnapshot: one that was begun is about to be finished."""
+    catching_up = CatchingUp(asked.of, asked.patience, asked.report, alone=True, resnapshot=resnapshot)
     begun, rounds, written = time.monotonic(), 0, dict.fromkeys(asked.tables, 0)
     first: Reconciliation | None = None
     while True:
         rounds += 1
-        with _moment(asked, catching_up) as moment, written_by(asked.of, catching_up.resnapshot) as writer:
+        with _moment(asked, catching_up) as moment, written_by(asked.of, resnapshot) as writer:
             mender = _mender(asked, moment.source, writer)
             result = _compared(asked, moment, lambda: writer.state, mender)
         written = {table: count + mender.written.get(table, 0) for table, count in written.items()}
@@ -166,7 +161,7 @@ def _mender(asked: Asked, source: SourceSnapshot, writer: Writer) -> LogMender:
     return LogMender(writer, Repairs(asked.of.storage), marked, source.time, facts, asked.report)
 
 
-def asked_for(of: Followed, tables: Sequence[Table] | None, shown: int, report: ReconcileReport) -> Asked:
+def asked_for(of: Followed, tables: Sequence[Table] | None, **how: Unpack[How]) -> Asked:
     known = of.definition.tables
     unknown = [table for table in tables or () if table not in known]
     if unknown:
@@ -174,4 +169,4 @@ def asked_for(of: Followed, tables: Sequence[Table] | None, shown: int, report: 
             f"capture {of.name!a} does not follow table {'.'.join(unknown[0])}",
             hint=f"it follows {', '.join('.'.join(table) for table in known)}",
         )
-    return Asked(of, tuple(known if tables is None else tables), shown, report)
+    return Asked(of, tuple(known if tables is None else tables), **how)

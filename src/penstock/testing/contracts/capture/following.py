@@ -10,7 +10,7 @@ import orjson
 from penstock.capture.definition import CaptureDefinition
 from penstock.capture.kind import kind_of
 from penstock.capture.port import Batch, Engine, Json, Status, Table
-from penstock.capture.runner import CaptureRun
+from penstock.capture.reconcile import Followed
 from penstock.capture.writing.journal import CaptureState
 from penstock.capture.writing.writer import nothing
 from penstock.log.memory import MemoryLog
@@ -36,8 +36,8 @@ class CapturedDatabase(Protocol):
         ...
 
 
-class Unconfirmed:
-    """An engine that is never told what is durable."""
+class Around:
+    """An engine as it is; what stands around it does something else somewhere."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -57,13 +57,20 @@ class Unconfirmed:
         return self._engine.next(wait)
 
     def written(self, position: Json) -> None:
-        return None
+        self._engine.written(position)
 
     def status(self) -> Status:
         return self._engine.status()
 
     def close(self) -> None:
         self._engine.close()
+
+
+class Unconfirmed(Around):
+    """An engine that is never told what is durable."""
+
+    def written(self, position: Json) -> None:
+        return None
 
 
 def as_it_is(engine: Engine) -> Engine:
@@ -91,8 +98,9 @@ class Following:
 
     def catch_up(self, fail: Callable[[str], None] = nothing, engine: Callable[[Engine], Engine] = as_it_is) -> CaptureState:
         """A run that ends once everything that is in the database now is in the log."""
-        opened = engine(kind_of(self.definition.engine).open(self.definition, self.storage))
-        return CaptureRun(self.definition, self.log, self.storage, opened, fail=fail).run(catch_up=True)
+        kind = kind_of(self.definition.engine)
+        of = Followed(self.definition, self.log, self.storage, lambda: engine(kind.open(self.definition, self.storage)), fail)
+        return of.run().run(catch_up=True)
 
     def end(self) -> None:
         kind_of(self.definition.engine).tear_down(self.definition)
