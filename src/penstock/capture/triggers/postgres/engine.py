@@ -11,10 +11,8 @@ from penstock.capture.definition import Secret
 from penstock.capture.port import Json, Status, Table
 from penstock.capture.postgres.connecting import connect, translated
 from penstock.capture.postgres.copy.snapshots import Snapshot
-from penstock.capture.postgres.copy.spool import Spool
 from penstock.capture.postgres.keys import Keys
 from penstock.capture.postgres.values.types import Types
-from penstock.capture.triggers.pacing import Pacing
 from penstock.capture.triggers.postgres.batching import Batches, Between
 from penstock.capture.triggers.postgres.copies import Copies, ReadChunk
 from penstock.capture.triggers.postgres.outbox import Outbox
@@ -22,6 +20,7 @@ from penstock.capture.triggers.postgres.outbox_sql import OutboxSql
 from penstock.capture.triggers.postgres.position import OutboxPosition
 from penstock.capture.triggers.postgres.records import Converter, OutboxRows
 from penstock.capture.triggers.postgres.setting_up import installed
+from penstock.capture.triggers.stepping import Stepping
 from penstock.errors import NotFollowable, SlotLost
 from penstock.storage.port import Storage
 
@@ -55,7 +54,7 @@ class _Window:
     fresh: bool  # it ends at a snapshot that was taken behind the start
 
 
-class OutboxEngine:
+class OutboxEngine(Stepping):
     """Follows tables whose triggers fill an outbox. The changes of a row come in their order, and transactions whole. Transactions
     are in the order of their last changes, which need not be that of their commits where they changed different rows."""
 
@@ -65,11 +64,11 @@ class OutboxEngine:
         self, source: OutboxSource, storage: Storage, outbox: Callable[["Connection", OutboxSql], Outbox] = Outbox
     ) -> None:
         """outbox: what reads it."""
-        self._source, self._spool, self._read = source, Spool(storage), outbox
+        super().__init__(storage)
+        self._source, self._read = source, outbox
         self._reading: Connection | None = None  # the outbox is read here, which takes it for as long as there is more
         self._catalog: Connection | None = None
         self._window: _Window | None = None
-        self._pacing = Pacing()
         self._looked, self._kept = 0.0, None
 
     _kept: int | None
@@ -95,19 +94,6 @@ class OutboxEngine:
         if at.later and not unfinished:
             self._window = self._opened(at.snapshot, at.later, None, fresh=False)
         self._pacing.busy()
-
-    def next(self, wait: float) -> port.Batch | None:
-        assert self._reading, "the engine has not been started"
-        if self._unfinished:
-            again = self._again(self._unfinished)
-            self._unfinished = None
-            return again
-        for _ in self._pacing.tries(wait):
-            batch = self._step()
-            if batch:
-                self._pacing.busy()
-                return batch
-        return None
 
     def written(self, position: Json) -> None:
         self._spool.clear()
@@ -135,7 +121,7 @@ class OutboxEngine:
         self._reading = self._catalog = None
 
     def _step(self) -> port.Batch | None:
-        """The next batch, if there is one."""
+        assert self._reading, "the engine has not been started"
         if self._window is None and not self._emptied():
             return None
         window = self._window = self._window or self._new_window()
@@ -159,9 +145,10 @@ class OutboxEngine:
         self._window, self._since, self._caught_up = None, window.later, self._caught_up or window.fresh
 
     def _chunk(self, chunk: ReadChunk) -> port.Batch:
-        made = self._copies.batch(chunk, replace(self._batches.position, snapshot=self._since))
-        self._batches.position = OutboxPosition.of(made.position)
-        return replace(made, intent=self._spool.put(made))
+        return self._put_away(self._copies.batch(chunk, replace(self._batches.position, snapshot=self._since)))
+
+    def _go_on_from(self, position: Json) -> None:
+        self._batches.position = OutboxPosition.of(position)
 
     def _new_window(self) -> _Window | None:
         """What there is between the last snapshot and one of now."""
@@ -183,12 +170,7 @@ class OutboxEngine:
         position = self._batches.position
         return _Window(earlier, later, chunk, self._outbox.read(earlier, later, (position.last, position.seq)), fresh)
 
-    def _again(self, intent: Json) -> port.Batch:
-        """The batch that was begun and not finished."""
-        if intent["kind"] == "chunk":
-            batch = self._spool.take(intent)
-            self._batches.position = OutboxPosition.of(batch.position)
-            return batch
+    def _rows_again(self, intent: Json) -> port.Batch:
         self._outbox.look_at_shapes()
         after, upto = tuple(intent["after"]), tuple(intent["upto"])
         ((rows, _),) = self._outbox.read(intent["earlier"], intent["later"], after, upto)

@@ -11,15 +11,14 @@ import pyarrow as pa
 
 from penstock.capture import port
 from penstock.capture.port import Json, Status, Table, Transactions
-from penstock.capture.postgres.copy.spool import Spool
 from penstock.capture.sqlite.connecting import SqliteFile
 from penstock.capture.sqlite.tables import Row, described, in_main
-from penstock.capture.triggers.pacing import Pacing
 from penstock.capture.triggers.sqlite.copies import Copies, ReadChunk
 from penstock.capture.triggers.sqlite.outbox import ROWS, About, SqliteOutbox, changes_of, seq_of, times_of
 from penstock.capture.triggers.sqlite.outbox_sql import SqliteOutboxSql
 from penstock.capture.triggers.sqlite.position import SqlitePosition
 from penstock.capture.triggers.sqlite.setting_up import Shape, followed, installed, shapes_of
+from penstock.capture.triggers.stepping import Stepping
 from penstock.errors import Disconnected, NotFollowable, SlotLost
 from penstock.storage.port import Storage
 
@@ -36,7 +35,7 @@ class SqliteSource:
     tables: Sequence[Table]
 
 
-class SqliteOutboxEngine:
+class SqliteOutboxEngine(Stepping):
     """Follows tables whose triggers fill an outbox, in the order of commits. SQLite tells no trigger which transaction it is in:
     what was committed between two looks is one transaction here, so that none is ever given out in half, and several may be one."""
 
@@ -44,11 +43,10 @@ class SqliteOutboxEngine:
 
     def __init__(self, source: SqliteSource, storage: Storage, bound: int = ROWS, removing: float = REMOVING) -> None:
         """bound: how many changes a batch has at most."""
-        self._removing = removing
+        super().__init__(storage)
         self._source = source = replace(source, tables=in_main(source.tables))
-        self._spool, self._outbox = Spool(storage), SqliteOutbox(source.sql, bound)
+        self._outbox, self._removing = SqliteOutbox(source.sql, bound), removing
         self._file: SqliteFile | None = None
-        self._pacing = Pacing()
         self._copies = Copies(source.tables)
 
     @property
@@ -70,19 +68,6 @@ class SqliteOutboxEngine:
     _chunk: ReadChunk | None
     _end: int | None  # of the outbox at the first look behind the start
 
-    def next(self, wait: float) -> port.Batch | None:
-        assert self._file, "the engine has not been started"
-        if self._unfinished:
-            again = self._again(self._file, self._unfinished)
-            self._unfinished = None
-            return again
-        for _ in self._pacing.tries(wait):
-            batch = self._step(self._file)
-            if batch:
-                self._pacing.busy()
-                return batch
-        return None
-
     def written(self, position: Json) -> None:
         self._spool.clear()
         self._written = SqlitePosition.of(position)
@@ -100,8 +85,9 @@ class SqliteOutboxEngine:
             self._file.close()
         self._file = None
 
-    def _step(self, file: SqliteFile) -> port.Batch | None:
-        """The next batch, if there is one."""
+    def _step(self) -> port.Batch | None:
+        assert self._file, "the engine has not been started"
+        file = self._file
         file.check_same()
         if self._position.upto is None and self._chunk:
             return self._copied()
@@ -151,9 +137,11 @@ class SqliteOutboxEngine:
 
     def _copied(self) -> port.Batch:
         assert self._chunk
-        made = self._copies.batch(self._chunk, self._position)
-        self._chunk, self._position = None, SqlitePosition.of(made.position)
-        return replace(made, intent=self._spool.put(made))
+        made, self._chunk = self._copies.batch(self._chunk, self._position), None
+        return self._put_away(made)
+
+    def _go_on_from(self, position: Json) -> None:
+        self._position = SqlitePosition.of(position)
 
     def _facts(self, changes: Sequence[port.Changes]) -> dict[Table, port.TableFacts]:
         """The tables that are other than they were told last."""
@@ -164,13 +152,9 @@ class SqliteOutboxEngine:
         with self._file.reading() as connection:
             return {table: described(connection, table[1]).facts for table in new}
 
-    def _again(self, file: SqliteFile, intent: Json) -> port.Batch:
-        """The batch that was begun and not finished."""
-        if intent["kind"] == "chunk":
-            batch = self._spool.take(intent)
-            self._position = SqlitePosition.of(batch.position)
-            return batch
-        with file.reading() as connection:
+    def _rows_again(self, intent: Json) -> port.Batch:
+        assert self._file, "the engine has not been started"
+        with self._file.reading() as connection:
             rows = self._outbox.rows(connection, intent["after"], intent["last"], bounded=False)
         return self._batch(rows, intent["upto"], intent["removed"])
 
