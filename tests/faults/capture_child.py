@@ -10,6 +10,7 @@ import json
 import os
 import signal
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -49,7 +50,7 @@ def say(text: str) -> None:
     os.write(1, (text + "\n").encode())
 
 
-def run(home: Path, url: str, die: int, copying: bool, again: bool, batch_bytes: int) -> None:
+def run(home: Path, url: str, die: int, copying: bool = False, again: bool = False, batch_bytes: int = SMALL.batch_bytes) -> None:
     left, tables = die, -1
 
     def point(name: str) -> None:
@@ -74,7 +75,8 @@ def run(home: Path, url: str, die: int, copying: bool, again: bool, batch_bytes:
     os._exit(1)
 
 
-def main(home: str, url: str) -> None:
+def serve(home: str, of: str, run: Callable[..., None]) -> None:
+    """Forks whenever it is told to."""
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     pa.array([1]).cast(pa.utf8())  # what Arrow imports when first used is imported once, here
     import psycopg  # noqa: F401
@@ -83,9 +85,9 @@ def main(home: str, url: str) -> None:
         asked = json.loads(line)
         pid = os.fork()
         if not pid:
-            run(Path(home), url, **asked)
+            run(Path(home), of, **asked)
         say(f"pid {pid}")
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    serve(*sys.argv[1:], run=run)

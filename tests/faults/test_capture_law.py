@@ -1,115 +1,21 @@
 """The law of a capture: whatever is written to a real PostgreSQL, and however often the capture and the server are killed, the
 topics have every change once, in its place, and folded they are the tables."""
 
-import json
-import queue
-import signal
-import subprocess
-import sys
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from random import Random
 
 import pytest
 
-from capture_followed import NAME, SMALL, Followed, LastRow, check_law
+from capture_followed import NAME, Followed, LastRow, check_law
 from capture_oracle import Law
 from capture_workload import Workload
-from faults.own_processes import OwnProcess
+from faults.capture_process import PATIENCE, Captured, captured
 from faults.seeds import SEED
-from penstock.log.file.log import FileLog
-from penstock.storage.local import LocalStorage
 from penstock.testing.contracts.capture.records import journal_of
 from penstock.testing.servers.postgres import PostgresServer
 from waiting import until
 
 pytestmark = pytest.mark.faults
-SCRIPT, TESTS = Path(__file__).with_name("capture_child.py"), Path(__file__).parents[1]
-PATIENCE = 120.0
-
-
-class Captured:
-    """A capture in processes that can be killed."""
-
-    def __init__(self, home: Path, url: str) -> None:
-        self.log = FileLog(LocalStorage(home / "log"))
-        self.process = subprocess.Popen(
-            [sys.executable, str(SCRIPT), str(home), url],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            bufsize=1,
-            env={"PYTHONPATH": f"{TESTS}:{Path(sys.modules['penstock'].__path__[0]).parent}", "PATH": "/usr/bin:/bin"},
-        )
-        self._lines: queue.Queue[str] = queue.Queue()
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
-        self.alive: OwnProcess | None = None
-        self.left = -1  # tables that are not copied
-        self.points = 0
-        self.seen: list[str] = []  # points, over all starts
-
-    def start(self, die: int = 0, copying: bool = False, again: bool = False, batch_bytes: int = SMALL.batch_bytes) -> None:
-        assert self.process.stdin
-        asked = {"die": die, "copying": copying, "again": again, "batch_bytes": batch_bytes}
-        self.process.stdin.write(json.dumps(asked) + "\n")
-        self.process.stdin.flush()
-        self.alive, self.points, self.left = None, 0, -1
-        while self.alive is None:
-            self.hear()
-
-    def hear(self, wait: float = PATIENCE) -> bool:
-        """Takes one line; False if none came."""
-        try:
-            word, _, rest = self._lines.get(timeout=wait).strip().partition(" ")
-        except queue.Empty:
-            return False
-        assert word != "error", rest
-        if word == "pid":
-            self.alive = OwnProcess(int(rest))
-        elif word == "left":
-            self.left = int(rest)
-        else:
-            self.points += 1
-            self.seen.append(rest)
-        return True
-
-    def gone(self) -> bool:
-        """Whether the process has ended; what it said is heard first."""
-        while self.hear(0.001):
-            pass
-        return self.alive is None or not self.alive.send(signal.SIGCONT)
-
-    def kill(self) -> None:
-        assert self.alive
-        self.alive.send(signal.SIGKILL)
-        assert until(self.gone)
-
-    def close(self) -> None:
-        if self.alive and not self.gone():
-            self.kill()
-        assert self.process.stdin
-        assert self.process.stdout
-        self.process.stdin.close()
-        self.process.wait(30)
-        self._reader.join(30)
-        self.process.stdout.close()
-
-    def _read(self) -> None:
-        assert self.process.stdout
-        for line in self.process.stdout:
-            self._lines.put(line)
-
-
-@contextmanager
-def captured(home: Path, url: str) -> Iterator[Captured]:
-    made = Captured(home, url)
-    try:
-        yield made
-    finally:
-        made.close()
 
 
 def kill_often(place: Path, seed: int, kills: int, restarts: int, rows: int) -> None:
@@ -118,7 +24,7 @@ def kill_often(place: Path, seed: int, kills: int, restarts: int, rows: int) -> 
     random, chunks = Random(seed), list[int]()
     with PostgresServer(place / "server") as server:
         followed = Followed(server, rows)
-        with captured(place / "home", server.url) as capture:
+        with captured("capture_child.py", place / "home", server.url) as capture:
             with Workload(server.url, seed, pace=0.02) as workload:
                 crashes = set(random.sample(range(1, kills), restarts))
                 for number in range(kills):
@@ -156,7 +62,7 @@ def kill_once(capture: Captured, random: Random, again: bool) -> None:
     """A start that ends at some point of the writer, in a copy or wherever it is, or at any moment."""
     if random.random() < 0.7:
         copying = random.random() < 0.6
-        capture.start(random.choice([1, 2, 3, 5, 8, 13]), copying, again)
+        capture.start(random.choice([1, 2, 3, 5, 8, 13]), copying=copying, again=again)
         assert until(lambda: capture.gone() or (copying and capture.left == 0), PATIENCE)
         if not capture.gone():
             capture.kill()  # there is nothing left to copy
