@@ -1,12 +1,14 @@
 """What Debezium is told, how its offsets are compared, and what it means when it ends."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from penstock.capture.debezium.connectors import Address, connector_of, jars, properties, reached, target_of
+from penstock.capture.debezium.kind import DebeziumKind
 from penstock.capture.debezium.process import Child, error_of
 from penstock.capture.definition import CaptureDefinition, Secret
 from penstock.errors import BadInput, CaptureError, Disconnected, NotFollowable, SlotLost
@@ -24,9 +26,50 @@ def test_the_scheme_of_the_url_or_an_option_names_the_connector() -> None:
         Address.of(CaptureDefinition("x", "debezium", "mariadb://h:port/d", ()))
 
 
-def test_a_user_adds_properties_and_cannot_change_what_guarantees_need(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def with_property(name: str, value: str) -> CaptureDefinition:
+    return replace(SHOP, options={"properties": {name: value}})
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "errors.max.retries",  # what the guarantees need
+        "snapshot.mode",
+        "connector.class",  # classes, files and addresses
+        "converters",
+        "transforms",
+        "database.history.producer.sasl.jaas.config",
+        "schema.history.internal",
+        "schema.history.internal.file.filename",
+        "offset.storage.file.filename",
+        "database.url",
+        "driver.allowLoadLocalInfile",
+        "database.ssl.keystore",
+        "sasl.oauthbearer.token.endpoint.url",
+        "heartbeat.action.query",  # SQL
+        "snapshot.select.statement.overrides",
+        "database.password",
+        "MAX.BATCH.SIZE",
+    ],
+)
+def test_what_a_user_may_not_tell_a_connector_is_refused(name: str, tmp_path: Path) -> None:
+    definition = with_property(name, "10")
+    with pytest.raises(BadInput, match="Debezium cannot be told"):
+        properties(definition, tmp_path)
+    (finding,) = DebeziumKind().check(definition)
+    assert (finding.level, "cannot be told" in finding.what) == ("error", True)
+
+
+@pytest.mark.parametrize("value", ["", "ten", "1\n2", "file:/etc/passwd", "${env:PGPASSWORD}", "9" * 13, "١٢"])
+def test_a_value_that_no_setting_has_is_refused_and_not_shown(value: str, tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=r"max\.batch\.size cannot be that") as error:
+        properties(with_property("max.batch.size", value), tmp_path)
+    assert not value or value not in str(error.value)
+
+
+def test_a_user_adds_properties(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PENSTOCK_TEST_SECRET", "hidden")
-    given = {"database.ssl.mode": "required", "errors.max.retries": "-1", "max.batch.size": "10"}
+    given = {"database.ssl.mode": "required", "max.batch.size": "10"}
     options = {"properties": given, "heartbeat": 2}
     found = properties(CaptureDefinition(**{**vars(SHOP), "options": options, "secret": Secret("PENSTOCK_TEST_SECRET")}), tmp_path)
     assert (found["database.ssl.mode"], found["errors.max.retries"], found["max.batch.size"]) == ("required", "0", "10")

@@ -255,10 +255,12 @@ def test_what_a_capture_was_told_is_kept(
     secret.write_text("hush")
     secret.chmod(0o600)
     monkeypatch.chdir(tmp_path)
-    words = ("--topics", "postgres.{table}", "--flat", "--partitions", "3", "--password-file", "secret")
+    told = ("--option", "max.batch.size=400", "--option", "database.ssl.mode=required")
+    words = ("--topics", "postgres.{table}", "--flat", "--partitions", "3", "--password-file", "secret", *told)
     assert call("add", "shop", URL, "--tables", "users", *words).code == 0
     known = Captures().get("shop")
     assert (known.topics, known.flat, known.partitions, known.secret.file) == ("postgres.{table}", True, 3, str(secret))
+    assert known.options["properties"] == {"max.batch.size": "400", "database.ssl.mode": "required"}
     assert "hush" not in json.dumps(known.json())
 
 
@@ -280,6 +282,9 @@ def test_what_a_capture_was_told_is_kept(
         (("add", "shop", URL, "--tables", "users", "--topics", "{nothing}"), 2, "cannot name topics"),
         (("add", "shop", URL, "--tables", "users", "--password-env", "A", "--password-file", "b"), 2, "not in both"),
         (("add", "shop", URL, "--tables", "users", "--partitions", "0"), 2, "--partitions"),
+        (("add", "shop", URL, "--tables", "users", "--option", "transforms=x"), 2, "cannot be told 'transforms'"),
+        (("add", "shop", URL, "--tables", "users", "--option", "max.batch.size"), 2, "has a name and a value"),
+        (("add", "shop", URL, "--tables", "users", "--poll", "1 hour", "--option", "max.batch.size=1"), 2, "Debezium's connectors"),
         (("status", "--limit", "much"), 2, "is no size"),
     ],
 )
@@ -295,6 +300,7 @@ def test_only_tables_of_a_capture_that_is_there_can_be_changed(call: Call, datab
     assert call("add", "shop", URL, "--tables", "orders").code == 1
     answer = call("add", "shop", "--tables", "orders", "--flat", "--partitions", "2")
     assert (answer.code, "--partitions, --flat of a capture cannot be changed" in answer.err) == (2, True)
+    assert call("add", "shop", "--tables", "orders", "--option", "max.batch.size=1").code == 2
 
 
 def test_an_empty_home_has_no_captures(call: Call) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+from penstock.capture.debezium.allowed import allowed
 from penstock.capture.debezium.assembly import PLACEHOLDER
 from penstock.capture.debezium.process import missing_package, package_jars
 from penstock.capture.definition import CaptureDefinition
@@ -18,6 +19,7 @@ from penstock.errors import BadInput
 HEARTBEAT = 5.0  # seconds
 JAVA = ("-Xmx1g", "-XX:+UseSerialGC", "-XX:-UsePerfData", "-Dlog4j2.level=WARN")
 MESSAGE = "penstock"  # what heartbeats in PostgreSQL's log are called
+PROPERTIES = "properties"  # the option: what a user tells the connector
 JARS = "PENSTOCK_DEBEZIUM_JARS"  # the variable of the environment that stands for the option `jars`
 _ENGINE = "debezium-embedded-*.jar"
 
@@ -110,9 +112,9 @@ def first_frame(definition: CaptureDefinition) -> dict[str, Any]:
 
 def properties(definition: CaptureDefinition, place: Path) -> dict[str, str]:
     """What the engine is told. place: a directory in which it may keep files. What a user gives in the option `properties`
-    cannot change what the guarantees need."""
+    cannot change what the guarantees need; BadInput if it may not be given."""
     connector, address = connector_of(definition), Address.of(definition)
-    given = {str(name): str(value) for name, value in dict(definition.options.get("properties", {})).items()}
+    given = allowed(definition.options.get(PROPERTIES, {}))
     found = {**_USUAL, **given, **_OURS, **_values(), "name": definition.name, "topic.prefix": definition.name}
     found |= {"connector.class": connector.java_class, "database.hostname": address.host}
     found |= {"heartbeat.interval.ms": str(_heartbeat(definition)), "offset.storage.file.filename": str(place / "offsets")}

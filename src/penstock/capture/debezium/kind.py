@@ -5,7 +5,8 @@ from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
-from penstock.capture.debezium.connectors import Address, connector_of, first_frame, question
+from penstock.capture.debezium.allowed import allowed
+from penstock.capture.debezium.connectors import PROPERTIES, Address, connector_of, first_frame, question
 from penstock.capture.debezium.process import asked
 from penstock.capture.definition import CaptureDefinition
 from penstock.capture.kind import Finding, Kept
@@ -33,6 +34,7 @@ class DebeziumKind:
     def check(self, definition: CaptureDefinition) -> Sequence[Finding]:
         try:
             connector = connector_of(definition)
+            allowed(definition.options.get(PROPERTIES, {}))
             told = first_frame(definition)
             findings = [Finding("ok", f"Debezium's engine is here, with {len(told['jars'])} jars")]
             if not connector.tested:

@@ -12,6 +12,7 @@ from typing import Any
 
 import click
 
+from penstock.capture.debezium.allowed import allowed
 from penstock.capture.definition import CaptureDefinition, Secret
 from penstock.capture.kind import EngineKind, Inspecting, kind_of
 from penstock.capture.naming import USUAL
@@ -41,6 +42,7 @@ class Wishes:
     topics: str | None = None
     flat: bool = False
     partitions: int | None = None
+    settings: Sequence[str] = ()
     dry_run: bool = False
 
 
@@ -53,6 +55,16 @@ def secret_of(variable: str | None, file: str | None) -> Secret:
 def split(patterns: Sequence[str]) -> list[str]:
     """`a,b` and several options are the same."""
     return [part.strip() for each in patterns for part in each.split(",") if part.strip()]
+
+
+def settings_of(engine: str, given: Sequence[str]) -> dict[str, str]:
+    """What the connector of Debezium is told; BadInput if it may not be."""
+    if engine != "debezium":
+        raise BadInput("--option is for Debezium's connectors", hint=f"leave it out: the engine is {engine}")
+    pairs = [each.partition("=") for each in given]
+    if not all(name and equals for name, equals, _ in pairs):
+        raise BadInput("--option has a name and a value", hint="--option max.batch.size=4096")
+    return allowed({name.strip(): value.strip() for name, _, value in pairs})
 
 
 def add(wishes: Wishes) -> None:
@@ -90,9 +102,12 @@ def _new(there: CaptureDefinition | None, wishes: Wishes) -> CaptureDefinition:
     if wishes.poll is not None:
         duration(wishes.poll, "--poll")
         options["every"] = wishes.poll
+    engine = engine_for(url, wishes.engine, wishes.poll)
+    if wishes.settings:
+        options["properties"] = settings_of(engine, wishes.settings)
     return CaptureDefinition(
         wishes.name,
-        engine_for(url, wishes.engine, wishes.poll),
+        engine,
         url,
         (),
         wishes.secret,
@@ -112,7 +127,8 @@ def _more(there: CaptureDefinition, wishes: Wishes) -> CaptureDefinition:
             f"there is a capture {wishes.name!a} already",
             hint=f"penstock cdc add {wishes.name} --tables … adds tables to it; penstock cdc status shows it",
         )
-    given = {"--engine": wishes.engine, "--poll": wishes.poll, "--topics": wishes.topics, "--partitions": wishes.partitions}
+    given: dict[str, object] = {"--engine": wishes.engine, "--poll": wishes.poll, "--topics": wishes.topics}
+    given |= {"--partitions": wishes.partitions, "--option": wishes.settings or None}
     changed = [option for option, value in {**given, "--flat": wishes.flat or None}.items() if value is not None]
     if changed:
         raise BadInput(

@@ -86,6 +86,7 @@ def check(
 @click.option("--topics", metavar="TEMPLATE", help="Names of topics; '{name}.{schema}.{table}' by default.")
 @click.option("--flat", is_flag=True, help="Records that are the row alone, and a tombstone for a delete; no envelope.")
 @click.option("--partitions", type=click.IntRange(min=1), metavar="N", help="Of each topic; 1 by default.")
+@click.option("--option", "settings", multiple=True, metavar="NAME=VALUE", help="Tell Debezium's connector; may be repeated.")
 @_password
 @click.option("--dry-run", is_flag=True, help="Show what would be executed in the database, and change nothing.")
 def add(
@@ -110,6 +111,7 @@ def add(
     penstock cdc add users postgresql://shop@db/shop --tables users --topics 'postgres.{table}' --flat
     penstock cdc add till sqlite:///var/lib/till.db --tables sales
     penstock cdc add crm postgresql://crm@db/crm --tables customers --poll "1 hour"
+    penstock cdc add till mariadb://shop@db/till --tables sales --option database.ssl.mode=required
     """
     from penstock.cli.cdc.adding import Wishes, secret_of
     from penstock.cli.cdc.adding import add as carry_out
