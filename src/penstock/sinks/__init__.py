@@ -1,6 +1,9 @@
 """Delivery: each sink takes every decided epoch whole, once, in order. Here are the stores and actions a flow can write to."""
 
+from penstock.sinks.actions.call import call
+from penstock.sinks.actions.port import Refused
+from penstock.sinks.actions.webhook import webhook
 from penstock.sinks.stores.postgres import postgres
 from penstock.sinks.stores.sqlite import sqlite
 
-__all__ = ["postgres", "sqlite"]
+__all__ = ["Refused", "call", "postgres", "sqlite", "webhook"]

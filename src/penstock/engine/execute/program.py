@@ -20,6 +20,7 @@ from penstock.kernels.registry import kernel_of
 from penstock.log.port import Topic
 from penstock.plan import Node, Plan, Step
 from penstock.plan.meaning import fingerprint
+from penstock.sinks.letters import dead_schema as dead_schema
 
 _WHERE = "topic string, partition int, offset long, time timestamp, watermark timestamp"
 LATE, DEAD = "letters.late", "letters.dead"  # the flow's own topics, as sinks
@@ -213,8 +214,3 @@ def _position_wanted(
 def late_schema() -> Schema:
     """The columns of a flow's own late topic."""
     return Schema.of(f"step string, reason string, {_WHERE}, row string")
-
-
-def dead_schema() -> Schema:
-    """The columns of a flow's own dead topic; expression: on which the row failed, null where it could not be read at all."""
-    return Schema.of(f"step string, reason string, {_WHERE}, row string, expression string")
