@@ -175,7 +175,7 @@ def test_an_inner_server_is_never_reached_under_a_name_that_was_not_allowed(at: 
         with pytest.raises(NotDone):
             made.do(INTENT)
     rebinding = Rebinding("93.184.215.14", "127.0.0.1")
-    made = Webhook(webhook(f"http://rebind.example:{at.port}/", timeout="1 ms"), rebinding)
+    made = Webhook(webhook(f"http://rebind.example:{at.port}/", timeout="300 ms"), rebinding)
     made.open()
     for _ in range(4):
         with pytest.raises(NotDone):
