@@ -20,12 +20,18 @@ from penstock.sinks.actions.sink import ActionSink
 from penstock.sinks.port import Delivery, SinkContext, SinkSpec
 from penstock.sinks.staged import staged_rows
 from penstock.storage.port import Storage
-from penstock.testing.contracts.action import Received
+from penstock.testing.contracts.action import Bench, Received
 from penstock.testing.receiver import Receiver
 from unit.sinks.actions import test_webhook
 
 pytestmark = pytest.mark.faults
 Failed = (AssertionError, pytest.fail.Exception)
+
+
+def given(suite: test_actions.TestCall) -> tuple[list[Received], Callable[..., Bench]]:
+    """A receiver, and what sends to it."""
+    received: list[Received] = []
+    return received, lambda storage=None: Bench(suite.action(received), storage=storage)
 
 
 class KeyFromTheEpoch(Intents):
@@ -42,7 +48,7 @@ class KeyFromTheEpoch(Intents):
 def test_a_key_made_from_the_number_of_the_epoch_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sinks, "Intents", KeyFromTheEpoch)
     with pytest.raises(Failed):
-        test_actions.TestCall().test_other_cuts_of_the_input_give_the_same_keys([])
+        test_actions.TestCall().test_other_cuts_of_the_input_give_the_same_keys(*given(test_actions.TestCall()))
 
 
 class Postponed:
@@ -75,8 +81,9 @@ class OutcomeBeforeTheCall(test_actions.TestCall):
 
 
 def test_an_outcome_that_is_noted_before_the_call_is_caught() -> None:
+    suite = OutcomeBeforeTheCall()
     with pytest.raises(Failed):
-        OutcomeBeforeTheCall().test_after_a_crash_nothing_is_lost_and_doubles_have_the_same_key([], "action.noted", 1)
+        suite.test_after_a_crash_nothing_is_lost_and_doubles_have_the_same_key(*given(suite), "action.noted", 1)
 
 
 class IntentsBesideTheEpoch(ActionSink):

@@ -1,9 +1,12 @@
 """Delivery: each sink takes every decided epoch whole, once, in order. Here are the stores and actions a flow can write to."""
 
 from penstock.sinks.actions.call import call
+from penstock.sinks.actions.command import command
+from penstock.sinks.actions.mail import email
 from penstock.sinks.actions.port import Refused
+from penstock.sinks.actions.push import push
 from penstock.sinks.actions.webhook import webhook
 from penstock.sinks.stores.postgres import postgres
 from penstock.sinks.stores.sqlite import sqlite
 
-__all__ = ["Refused", "call", "postgres", "sqlite", "webhook"]
+__all__ = ["Refused", "call", "command", "email", "postgres", "push", "sqlite", "webhook"]

@@ -152,7 +152,11 @@ class _Handler(BaseHTTPRequestHandler):
     server: _Server
 
     def do_POST(self) -> None:
-        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        length = int(self.headers.get("Content-Length") or 0)
+        body = self.rfile.read(length)
+        if len(body) < length:  # the sender was killed in the middle
+            self.close_connection = True
+            return
         reply = self.server.receiver.take(Request(self.path, dict(self.headers), body))
         if reply.silent:
             self.close_connection = True

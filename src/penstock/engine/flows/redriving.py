@@ -1,4 +1,5 @@
-"""Dead letters sent back: their records are appended to the topics they came from, once, and judged as new.
+"""Dead letters sent back: their records are appended to the topics they came from, once, and judged as new; an action that was
+given up to its outbox, from where it is sent again with the same key.
 
 What was sent is remembered in files of the flow: one says what is about to be appended, under which number of which producer, and
 another whether it was. A redrive that was cut short in between is settled by the next one, which asks the log for that number.
@@ -21,10 +22,12 @@ from penstock.engine.run.letters import REFUSED
 from penstock.errors import AlreadyThere, InUse, NotFound, OffsetGone
 from penstock.log.intake.attributes import HEADERS_TYPE
 from penstock.log.port import Chunk, End, Log, Sender, Topic
+from penstock.sinks.actions.sink import is_outbox
 
 REDRIVE_OF = "redrive-of"  # the header that names the record a redriven one was
 MOST = 1_000  # records that are appended at once
-_READ_ONLY = (OFFSET, BEFORE, BAD, RAW, APPENDED, POSITION, WATERMARK)  # columns that a record has where it stands
+_READ_HERE = (OFFSET, BEFORE, BAD, RAW, APPENDED)  # columns that a record has where it stands
+_READ_ONLY = (*_READ_HERE, POSITION, WATERMARK)  # of an action these stay: its key is made from its position
 _FILES = "redriven"
 
 Fate = Literal[
@@ -82,9 +85,10 @@ class Redriving:
         topic = self._records.topic(record.topic)
         if topic is None:
             return Intended(letter, "gone")
-        if topic.spec.writer is not None:
+        action = is_outbox(topic.spec, self._decisions.flow)
+        if topic.spec.writer is not None and not action:
             return Intended(letter, "written by a flow")
-        if not self._last or all(s.topic_id != topic.id for s in self._last.sources.values()):
+        if not action and (not self._last or all(s.topic_id != topic.id for s in self._last.sources.values())):
             return Intended(letter, "not read by the flow")
         if before and not again:
             return Intended(letter, "redriven before")
@@ -94,6 +98,7 @@ class Redriving:
         return Intended(letter, "again" if before else "ready", self._late(letter, topic, record))
 
     def _late(self, letter: DeadLetter, topic: Topic, record: Position) -> bool:
+        """A row that goes to an outbox is judged by nobody."""
         if letter.time is None or not self._last:
             return False
         states = [s.partitions.get(record.partition) for s in self._last.sources.values() if s.topic_id == topic.id]
@@ -121,7 +126,8 @@ class Redriving:
         for start in range(0, len(ordered), MOST):
             batch = ordered[start : start + MOST]
             found = ((record, self._records.find(record)) for record in batch)
-            again = [_again(record, row) for record, row in found if isinstance(row, pa.RecordBatch)]
+            dropped = _READ_HERE if is_outbox(topic.spec, self._decisions.flow) else _READ_ONLY
+            again = [_again(record, row, dropped) for record, row in found if isinstance(row, pa.RecordBatch)]
             rows = pa.concat_tables(map(_table, again), promote_options="default").combine_chunks().to_batches()[0]
             last = topic.senders(partition).get(self._sender)
             sender = Sender(self._sender, 0, last.sequence + 1 if last else 0)
@@ -225,9 +231,9 @@ def _table(row: pa.RecordBatch) -> pa.Table:
     return pa.Table.from_batches([row])
 
 
-def _again(record: Position, row: pa.RecordBatch) -> pa.RecordBatch:
+def _again(record: Position, row: pa.RecordBatch, dropped: Sequence[str]) -> pa.RecordBatch:
     """The record as it is appended anew: key, time and headers as they were, and a header that says which one it was."""
     before = dict(row.column(HEADERS)[0].as_py() or []) if HEADERS in row.schema.names else {}
     headers = pa.array([list((before | {REDRIVE_OF: str(record).encode()}).items())], HEADERS_TYPE)
-    kept = {name: row.column(name) for name in row.schema.names if name not in (*_READ_ONLY, HEADERS)}
+    kept = {name: row.column(name) for name in row.schema.names if name not in (*dropped, HEADERS)}
     return pa.RecordBatch.from_pydict(kept | {HEADERS: headers})

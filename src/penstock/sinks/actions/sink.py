@@ -5,6 +5,7 @@ from concurrent.futures import Executor
 from typing import Protocol
 
 from penstock.errors import SinkError
+from penstock.log.port import TopicSpec
 from penstock.sinks.actions.outbox.intents import Intents
 from penstock.sinks.actions.outbox.letters import DeadLetters
 from penstock.sinks.actions.outbox.outcomes import Outcomes
@@ -30,9 +31,17 @@ class Runs(Protocol):
 Start = Callable[[Callable[[Executor], Sender], Sending, str], Runs]
 
 
+OUTBOX = ".outbox"
+
+
 def outbox_topic(flow: str, sink: str) -> str:
     """shop.alerts.outbox"""
-    return f"{flow}.{sink}.outbox"
+    return f"{flow}.{sink}{OUTBOX}"
+
+
+def is_outbox(topic: TopicSpec, flow: str) -> bool:
+    """Whether a topic holds intents of a flow: a row that is appended there once more is sent once more, with the same key."""
+    return topic.writer == flow and topic.name.endswith(OUTBOX)
 
 
 class ActionSink:

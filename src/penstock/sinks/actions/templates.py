@@ -1,7 +1,7 @@
 """Texts with columns in braces: "{user} spent {total}". Columns are all they can name; {{ and }} are braces."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import orjson
@@ -19,13 +19,14 @@ def values_of(intent: Intent) -> dict[str, Any]:
     return found
 
 
-def rendered(template: Any, values: Mapping[str, Any]) -> Any:
-    """The template with its columns filled in; of objects and lists each text in them, so that no value breaks out of its own."""
+def rendered(template: Any, values: Mapping[str, Any], escape: Callable[[str], str] = str) -> Any:
+    """The template with its columns filled in; of objects and lists each text in them, so that no value breaks out of its own.
+    escape: what is done to values before they stand in a text, as in HTML."""
     if isinstance(template, str):
-        return _PART.sub(lambda part: _word(part, values), template)
+        return _PART.sub(lambda part: part[0][0] if part[1] is None else escape(_word(values.get(part[1]))), template)
     if isinstance(template, Mapping):
-        return {name: rendered(value, values) for name, value in template.items()}
-    return [rendered(value, values) for value in template] if isinstance(template, list) else template
+        return {name: rendered(value, values, escape) for name, value in template.items()}
+    return [rendered(value, values, escape) for value in template] if isinstance(template, list) else template
 
 
 def check_template(template: Any, columns: Iterable[str], what: str) -> None:
@@ -46,10 +47,7 @@ def _parts(template: Any) -> Iterator[re.Match[str]]:
             yield from _parts(value)
 
 
-def _word(part: re.Match[str], values: Mapping[str, Any]) -> str:
-    if part[1] is None:
-        return part[0][0]
-    value = values.get(part[1])
+def _word(value: Any) -> str:
     if value is None or isinstance(value, str):
         return value or ""
     return orjson.dumps(value).decode()

@@ -14,9 +14,9 @@ Time is the suite's: nothing sleeps. The sender is crashed at each of its points
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager, ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -118,6 +118,9 @@ class Bench:
         return [row for chunk in self.log.topic("contract.dead").read(0) for row in chunk.rows.to_pylist()]
 
 
+MakeBench = Callable[..., Bench]
+
+
 class ActionContract(ABC):
     """The tests. Each gets a fresh receiver."""
 
@@ -133,51 +136,63 @@ class ActionContract(ABC):
         """All that came, doubles included."""
 
     @pytest.fixture
-    def at(self, tmp_path: Path) -> Any:
+    def at(self, tmp_path: Path) -> Iterator[Any]:
         with self.receiver(tmp_path) as receiver:
             yield receiver
 
-    def test_every_row_is_sent_once_when_nothing_goes_wrong(self, at: Any) -> None:
-        bench = Bench(self.action(at))
-        bench.deliver(bench.open())
-        bench.send()
+    @pytest.fixture
+    def bench(self, at: Any) -> Iterator[MakeBench]:
+        with ExitStack() as stack:
+
+            def make(storage: Storage | None = None) -> Bench:
+                action = self.action(at)
+                stack.callback(action.close)
+                return Bench(action, storage=storage)
+
+            yield make
+
+    def test_every_row_is_sent_once_when_nothing_goes_wrong(self, at: Any, bench: MakeBench) -> None:
+        one = bench()
+        one.deliver(one.open())
+        one.send()
         assert sorted(id for _, id in self.received(at)) == IDS
         assert len({key for key, _ in self.received(at)}) == len(IDS)
-        assert bench.outcomes() == [(intent, "done", 1) for intent in range(len(IDS))]
+        assert one.outcomes() == [(intent, "done", 1) for intent in range(len(IDS))]
 
     @pytest.mark.parametrize("point", POINTS[:3])
     @pytest.mark.parametrize("nth", [1, 3, 7])
-    def test_after_a_crash_nothing_is_lost_and_doubles_have_the_same_key(self, at: Any, point: str, nth: int) -> None:
-        bench = Bench(self.action(at))
-        sink = bench.open(1, CrashAt(point, nth))
+    def test_after_a_crash_nothing_is_lost_and_doubles_have_the_same_key(
+        self, at: Any, bench: MakeBench, point: str, nth: int
+    ) -> None:
+        one = bench()
+        sink = one.open(1, CrashAt(point, nth))
         with suppress(Crash):  # outcomes are noted together: there may not be so many
             for epoch in EPOCHS:
-                bench.deliver(sink, until=epoch)
-                bench.send()
-        bench.resume(generation=2)
+                one.deliver(sink, until=epoch)
+                one.send()
+        one.resume(generation=2)
         self._once_by_key(at)
 
-    def test_other_cuts_of_the_input_give_the_same_keys(self, at: Any) -> None:
+    def test_other_cuts_of_the_input_give_the_same_keys(self, at: Any, bench: MakeBench) -> None:
         """So does a flow that was started over."""
         for epochs in (EPOCHS, {0: EVERYTHING, 1: [], 2: [], 3: []}):
-            bench = Bench(self.action(at), storage=staged_epochs(epochs))
-            bench.resume(generation=5)
+            bench(staged_epochs(epochs)).resume(generation=5)
         assert len(self.received(at)) == 2 * len(IDS)
         self._once_by_key(at)
 
-    def test_a_sender_that_was_replaced_notes_nothing(self, at: Any) -> None:
-        bench = Bench(self.action(at))
-        bench.deliver(bench.open(1), 1)
-        old = bench.runs
-        bench.resume(generation=2)
-        noted = bench.outcomes()
+    def test_a_sender_that_was_replaced_notes_nothing(self, at: Any, bench: MakeBench) -> None:
+        one = bench()
+        one.deliver(one.open(1), 1)
+        old = one.runs
+        one.resume(generation=2)
+        noted = one.outcomes()
         assert old
         with pytest.raises(Fenced):
             old.sender.check_current()
         old.sender.step()
         with pytest.raises(Fenced):
             old.sender.step()
-        assert bench.outcomes() == noted
+        assert one.outcomes() == noted
         self._once_by_key(at)
 
     def _once_by_key(self, at: Any) -> None:

@@ -1,7 +1,6 @@
 """Webhooks: what is sent, to whom, and what answers mean."""
 
 import dataclasses
-import ipaddress
 import socket
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -10,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from certificates import certified
 from penstock import Flow
 from penstock.errors import BadInput
 from penstock.sinks import webhook
@@ -248,24 +248,6 @@ def test_a_definition_is_a_value_that_can_be_compared() -> None:
     assert hash(first) == hash(second)
     with pytest.raises(dataclasses.FrozenInstanceError):
         first.url = "other"  # type: ignore[misc]
-
-
-def certified(directory: Path, name: str) -> Path:
-    """A certificate for a host, signed by itself, with its key."""
-    from cryptography import x509
-    from cryptography.hazmat.primitives import hashes, serialization
-    from cryptography.hazmat.primitives.asymmetric import ec
-
-    key = ec.generate_private_key(ec.SECP256R1())
-    subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
-    now = datetime.now(UTC)
-    built = x509.CertificateBuilder(subject, subject, key.public_key(), x509.random_serial_number(), now, now + timedelta(days=1))
-    names = x509.SubjectAlternativeName([x509.DNSName(name), x509.IPAddress(ipaddress.ip_address("127.0.0.9"))])
-    made = built.add_extension(names, critical=False).sign(key, hashes.SHA256())
-    path = directory / f"{name}.pem"
-    private = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    path.write_bytes(made.public_bytes(serialization.Encoding.PEM) + private)
-    return path
 
 
 def test_certificates_are_verified_against_the_name_and_not_the_address(tmp_path: Path) -> None:

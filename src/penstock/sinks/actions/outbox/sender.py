@@ -68,11 +68,14 @@ class Sender:
             self._letters.write(known.batch, [(i, dead[i.offset]) for i in self._intents.at(sorted(dead))])
 
     def step(self) -> float:
-        """Notes what has finished and starts what is due. Seconds until there is more to do, unless `changed` is set before."""
+        """Starts what is due and notes what has finished, in this order: the next calls run while the disk is waited for. Seconds
+        until there is more to do, unless `changed` is set before."""
         self.changed.clear()
-        self.settle()
+        self._collect()
         self._refill()
-        return self._start()
+        wait = self._start()
+        self._note()
+        return wait
 
     def settle(self) -> None:
         """Notes what has finished, and starts nothing."""

@@ -29,7 +29,7 @@ class Sending:
     tries: int = 9
     backoff: timedelta = timedelta(seconds=1)
     rate: float | None = None
-    at_once: int = 8
+    at_once: int = 16
     closing: timedelta = timedelta(seconds=30)
     longest: timedelta = timedelta(minutes=5)  # between two tries, and the longest pause that a receiver is granted is ten times it
     opens_after: int = 5  # failures in a row, and the receiver is left alone but for a probe now and then
@@ -38,7 +38,7 @@ class Sending:
     def of(cls, given: SendingOptions) -> "Sending":
         """The settings as users write them, checked."""
         by, retries, rate = given.get("in_order_by", ()), given.get("retries", 8), given.get("rate")
-        at_once = given.get("at_once", 8)
+        at_once = given.get("at_once", 16)
         for name, value, least in (("retries", retries, 0), ("at_once", at_once, 1)):
             if not isinstance(value, int) or value < least:
                 raise BadInput(f"{name} cannot be {value!r}", hint=f"give a whole number from {least} on")
