@@ -1,5 +1,6 @@
 """A mail server for tests: keeps what it is given, and says what it is told to say."""
 
+import asyncio
 import socket
 import ssl
 from email import message_from_bytes
@@ -57,9 +58,31 @@ class MailServer:
         named: dict[str, Any] = {"tls_context": self._tls, "require_starttls": True} if self._tls else {}
         if self._password:
             named |= {"authenticator": self._login, "auth_required": True}
-        self._controller = Controller(self, hostname="127.0.0.1", port=self.port, **named)
+        self._controller = _Controller(self, hostname="127.0.0.1", port=self.port, **named)
         self._controller.start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._controller.cut()
         self._controller.stop()
+
+
+class _Controller(Controller):
+    """Closes its connections, too, when it stops."""
+
+    def __init__(self, *given: Any, **named: Any) -> None:
+        self._made: list[Any] = []
+        super().__init__(*given, **named)
+
+    def factory(self) -> Any:
+        self._made.append(super().factory())
+        return self._made[-1]
+
+    def cut(self) -> None:
+        async def abort() -> None:
+            for connection in self._made:
+                if connection.transport is not None:
+                    connection.transport.abort()
+            await asyncio.sleep(0)
+
+        asyncio.run_coroutine_threadsafe(abort(), self.loop).result(30)

@@ -126,11 +126,11 @@ def test_retry_after_is_read(at: Receiver, said: str, after: timedelta | None) -
 
 
 def test_a_receiver_that_is_away_or_slow_is_unavailable(at: Receiver) -> None:
-    made = opened(at, timeout="50 ms")
     at.hold()
     with pytest.raises(Unavailable, match=r"does not answer: .*[Tt]imed? ?out"):
-        made.do(INTENT)
+        opened(at, timeout="500 ms").do(INTENT)
     at.go()
+    made = opened(at)
     made.do(INTENT)
     at.down()
     with pytest.raises(Unavailable, match="does not answer: ConnectionRefusedError: Connection refused"):
