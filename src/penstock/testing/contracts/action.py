@@ -24,6 +24,7 @@ import pytest
 
 from penstock.errors import Fenced
 from penstock.log.memory import MemoryLog
+from penstock.log.port import Log
 from penstock.sinks.actions.outbox.pace import Times
 from penstock.sinks.actions.outbox.sender import POINTS, Sender
 from penstock.sinks.actions.outbox.sending import Sending
@@ -71,9 +72,11 @@ class ByHand:
 class Bench:
     """One outbox and whoever sends from it, in time that the test controls."""
 
-    def __init__(self, action: Action, sending: Sending | None = None, storage: Storage | None = None) -> None:
+    def __init__(
+        self, action: Action, sending: Sending | None = None, storage: Storage | None = None, log: Log | None = None
+    ) -> None:
         self.action, self.sending, self.clock = action, sending or Sending(), TestTimes()
-        self.log, self.storage = MemoryLog(), storage or staged_epochs(EPOCHS)
+        self.log, self.storage = log or MemoryLog(), storage or staged_epochs(EPOCHS)
         self.runs: ByHand | None = None
 
     def open(self, generation: int = 1, fail: Callable[[str], None] = nothing) -> ActionSink:
