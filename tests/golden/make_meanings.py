@@ -39,6 +39,14 @@ def compared() -> Flow:
     return flow
 
 
+def alerting() -> Flow:
+    """Orders that are told of."""
+    flow = Flow("alerting")
+    orders = flow.stream("orders", home_flows.ORDERS, time="at", lateness="10 seconds")
+    orders.alert(when="amount > 100", resolve="amount < 50", by="user_id", every="1 hour", name="large").view("large")
+    return flow
+
+
 class Conditions:
     """Stands for Spark: what it is asked about is a condition."""
 
@@ -47,7 +55,7 @@ class Conditions:
 
 
 def plans() -> list[Plan]:
-    plain = [resolve(flow(), NoAnalyzer()) for flow in (*home_flows.FLOWS, hiding)]
+    plain = [resolve(flow(), NoAnalyzer()) for flow in (*home_flows.FLOWS, hiding, alerting)]
     return [*plain, resolve(compared(), Conditions())]
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from .reference.log import Entry, Mark, Source
-from .reference.steps import CONDITIONS, Count, Enrich, Join, Running, Session, Sliding, Slim, Step, Union, Where, Window
+from .reference.steps import CONDITIONS, Alert, Count, Enrich, Join, Running, Session, Sliding, Slim, Step, Union, Where, Window
 from .reference.values import FOREVER
 
 ALL = 10**9  # read to the end
@@ -128,6 +128,16 @@ PLANS: dict[str, tuple[tuple[str, ...], Make, Make | None]] = {
     "changing-session": ((S,), lambda g: [Node("out", a_session(g, changing=True), (S,))], None),
     "sliding": ((S,), lambda g: [Node("out", Sliding(small(g), final(g)), (S,))], None),
     "count": ((S,), lambda g: [Node("out", Count(g.randrange(1, 4), final(g)), (S,))], None),
+    "alert": ((S,), lambda g: [Node("out", Alert(g.choice((None, small(g))), final(g)), (S,))], None),
+    "alert-over-join": (
+        (S, T),
+        lambda g: [
+            Node("join", any_join(g), (S, T)),
+            Node("slim", Slim(), ("join",)),
+            Node("out", Alert(g.choice((None, small(g))), final(g)), ("slim",)),
+        ],
+        None,
+    ),
     "sliding-over-join": (
         (S, T),
         lambda g: [

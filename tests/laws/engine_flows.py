@@ -8,10 +8,11 @@ from penstock import Count as Counts
 from penstock import Hopping, agg
 from penstock import Session as Sessions
 from penstock import Sliding as Slides
+from penstock.core.time import micros
 from penstock.flow.stream import Stream
 
 from .cases import Node
-from .reference.steps import Count, Enrich, Join, Running, Session, Sliding, Slim, Union, Where, Window
+from .reference.steps import Alert, Count, Enrich, Join, Running, Session, Sliding, Slim, Union, Where, Window
 
 CONDITIONS = {
     "less": "val < {other}",
@@ -58,6 +59,9 @@ def built(node: Node, ins: list[Stream]) -> Stream:
         case Count():
             counted = ins[0].window(Counts(step.rows), by="key", late=step.late)
             return counted.agg(n=agg.count(), total=agg.sum("val"), name=name)
+        case Alert():
+            every = None if step.every is None else f"{step.every} us"
+            return ins[0].alert(when="val % 3 = 2", resolve="val % 3 = 0", by="key", every=every, late=step.late, name=name)
         case Running():
             groups = ins[0].group_by("key", keep=None if step.keep is None else f"{step.keep} us")
             return groups.agg(n=agg.count(), total=agg.sum("val"), newest=agg.max("at"), name=name)
@@ -83,6 +87,8 @@ def value(node: Node, row: dict[str, Any]) -> Any:
         return (row["n"], row["total"], row["revision"]) if node.step.updating else (row["n"], row["total"])
     if isinstance(node.step, Running | Sliding | Count):
         return (row["n"], row["total"])
+    if isinstance(node.step, Alert):
+        return (row["val"], row["alert"], micros(row["since"]))
     if isinstance(node.step, Join | Enrich):
         others = [row[n] for n in row if n.endswith("_val")]
         return (row["val"], *others) if others else row["val"]

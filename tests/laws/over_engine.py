@@ -38,7 +38,7 @@ from .cases import Case, EpochCut, Node
 from .engine_flows import built, value
 from .law import Outcome, Output, Shown, encoded
 from .reference.log import EngineMark, Entry, Mark, Source
-from .reference.steps import Count, Enrich, Running, Session, Sliding, Slim, Union, Window
+from .reference.steps import Alert, Count, Enrich, Running, Session, Sliding, Slim, Union, Window
 
 POINTS = ("after_open", "after_run", "before_decide", "after_decide", "after_sweep", "view.rows", "topic.appended")
 TYPED = "key string, val long, at timestamp"
@@ -199,7 +199,7 @@ class One:
                 streams[node.name].view(f"out-{self.number}-{node.name}")
             else:
                 streams[node.name].to(f"out-{self.number}-{node.name}", key="key", partitions=partitions)
-            if isinstance(node.step, Window | Session | Sliding | Count) and node.step.late != "ignore":
+            if isinstance(node.step, Window | Session | Sliding | Count | Alert) and node.step.late != "ignore":
                 streams[f"{node.name}.late"] = late = streams[node.name].late
                 late.to(f"late-{self.number}-{node.name}")
         return flow

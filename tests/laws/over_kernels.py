@@ -14,7 +14,8 @@ from penstock import plan
 from penstock.core.change import Op
 from penstock.core.columns import OP, POSITION, TIME, WATERMARK
 from penstock.core.expression import Call, Column, Expression, Literal, Tree
-from penstock.core.time import FOREVER, NEVER
+from penstock.core.time import FOREVER, NEVER, micros
+from penstock.kernels.alerts import AlertKernel
 from penstock.kernels.asof.enrich import EnrichKernel
 from penstock.kernels.joins.interval import JoinKernel
 from penstock.kernels.judging import watermarks
@@ -36,7 +37,7 @@ from .cases import Case, EpochCut, Node, SourceCut
 from .law import Outcome, Output, Shown, hold
 from .reading import ROWS, Reading, Stamp
 from .reference.log import Entry, Mark, Source
-from .reference.steps import Count, Enrich, Join, Running, Session, Sliding, Slim, Union, Where, Window, double, text
+from .reference.steps import Alert, Count, Enrich, Join, Running, Session, Sliding, Slim, Union, Where, Window, double, text
 
 STREAM = pa.schema([("key", pa.string()), ("val", pa.int64())])
 TIMESTAMP = pa.timestamp("us", tz="UTC")
@@ -66,8 +67,9 @@ EVERY = (
     Aggregate("least_even", "min", "even", pa.bool_()),
     Aggregate("most_even", "max", "even", pa.bool_()),
 )
+ASKED = pa.schema([*STREAM, ("when", pa.bool_()), ("resolve", pa.bool_())])
 Runner = Callable[..., MemoryRunner]
-Keyed = Window | Session | Running | Sliding | Count | Join | Enrich
+Keyed = Window | Session | Running | Sliding | Count | Alert | Join | Enrich
 MICRO = timedelta(microseconds=1)
 BY = ("key",)
 
@@ -122,6 +124,7 @@ class OverKernels:
     window: Callable[..., Kernel] = WindowKernel
     panes: Callable[..., Kernel] = PaneKernel
     session: Callable[..., Kernel] = SessionKernel
+    alert: Callable[..., Kernel] = AlertKernel
     join: Callable[..., Kernel] = JoinKernel
     enrich: Callable[..., Kernel] = EnrichKernel
     kept: Callable[..., Kernel] = KeptKernel
@@ -155,6 +158,10 @@ class OverKernels:
         if isinstance(step, Count):
             output = windowed(COUNT_AND_SUM, step.late)
             return CountKernel(["key"], step.rows, COUNT_AND_SUM, step.late, STREAM, output)  # type: ignore[arg-type]
+        if isinstance(step, Alert):
+            node = plan.Alert(BY, "when", "resolve", None if step.every is None else step.every * MICRO, step.late)  # type: ignore[arg-type]
+            output = pa.schema([*STREAM, ("alert", pa.string()), ("since", TIMESTAMP)])
+            return self.alert(node, ASKED, output, waiting=WaitingRows("waiting", 0, slot, 2))
         if isinstance(step, Running):
             output = pa.schema([("key", pa.string()), *((a.name, a.type) for a in COUNT_AND_SUM)])
             definition = plan.Running(BY, COUNT_AND_SUM)
@@ -254,6 +261,8 @@ class Attempt:
     def _keyed(self, node: Node, tables: list[pa.Table], fs: list[int]) -> None:
         if isinstance(node.step, Window) and node.step.every_aggregate:
             tables = [full(tables[0])]
+        if isinstance(node.step, Alert):
+            tables = [asked(tables[0])]
         mark = FOREVER if isinstance(node.step, Enrich) and self.cuts[node.inputs[1]].marks else NEVER  # the end of input
         ran = self.flow.runners[node.name].run([sliced(t, self.slices) for t in tables], fs, *([mark] if mark > NEVER else []))
         self.ran[node.name], self.rows[node.name], self.fates[node.name] = ran, ran.rows, ran.fates
@@ -301,6 +310,14 @@ def full(rows: pa.Table) -> pa.Table:
     return rows
 
 
+def asked(rows: pa.Table) -> pa.Table:
+    """With the conditions of an alert."""
+    rests = [None if v is None else v % 3 for v in rows["val"].to_pylist()]
+    for name, wanted in (("when", 2), ("resolve", 0)):
+        rows = rows.append_column(name, pa.array([None if rest is None else rest == wanted for rest in rests], pa.bool_()))
+    return rows
+
+
 def slim(rows: pa.Table) -> pa.Array:
     columns = [name for name in ("n", "total", "val", "other") if name in rows.column_names]
     return pa.array([sum(v or 0 for v in row.values()) for row in rows.select(columns).to_pylist()], pa.int64())
@@ -313,6 +330,8 @@ def value(node: Node, row: dict[str, Any]) -> Any:
     if isinstance(node.step, Session | Running | Sliding | Count):
         told = (row["revision"],) if isinstance(node.step, Session) and node.step.updating else ()
         return (row["n"], row["total"], *told)
+    if isinstance(node.step, Alert):
+        return (row["val"], row["alert"], micros(row["since"]))
     return (row["val"], row["other"]) if "other" in row else row["val"]
 
 

@@ -15,6 +15,7 @@ from penstock.core.time import FOREVER, NEVER, micros
 from penstock.engine.run.epoch import decide
 from penstock.engine.run.epoch.answering import marks_on_tables
 from penstock.kernels import judging
+from penstock.kernels.alerts import KNOWN, AlertKernel
 from penstock.kernels.asof.enrich import EnrichKernel
 from penstock.kernels.changes import SENT
 from penstock.kernels.joins import interval as joins
@@ -24,7 +25,7 @@ from penstock.kernels.joins.matches import Encounter, Matches
 from penstock.kernels.joins.pairing import Output
 from penstock.kernels.judging import Watermarks, watermarks
 from penstock.kernels.memory import MemoryRunner, Ran
-from penstock.kernels.port import State
+from penstock.kernels.port import State, Stepped
 from penstock.kernels.windows import fragments
 from penstock.kernels.windows.chains import chained
 from penstock.kernels.windows.final import WindowKernel
@@ -48,6 +49,19 @@ def caught(name: str, implementation: Implementation, made: Callable[[Case], Cas
         except Broken:
             return True
     return False
+
+
+class ForgetsWhatFires(AlertKernel):
+    def step(self, state: State, rows: Sequence[pa.Table | None], frontiers: Sequence[int]) -> Stepped:
+        kept = {table: slots for table, slots in state.runs_of.items() if table != KNOWN}
+        return super().step(replace(state, runs_of=kept), rows, frontiers)
+
+
+class TakesRowsAsTheyCome(AlertKernel):
+    """Before all that are older are there."""
+
+    def step(self, state: State, rows: Sequence[pa.Table | None], frontiers: Sequence[int]) -> Stepped:
+        return super().step(state, rows, [FOREVER])
 
 
 def row_counts_for_its_own_watermark(*given: Any) -> Watermarks:
@@ -195,6 +209,8 @@ class HoldsNothingBack(EnrichKernel):
 
 
 REPLACED: dict[str, tuple[str, OverKernels]] = {
+    "an alert forgets what fires": ("alert", OverKernels(alert=ForgetsWhatFires)),
+    "an alert takes rows as they come": ("alert", OverKernels(alert=TakesRowsAsTheyCome)),
     "the watermark includes the row itself": ("tumbling", OverKernels(stamp=row_counts_for_its_own_watermark)),
     "implausible times move the watermark": ("tumbling", OverKernels(stamp=implausible_times_move_the_watermark)),
     "a mark that goes back counts": ("tumbling", OverKernels(stamp=the_last_mark_counts)),

@@ -12,6 +12,7 @@ from penstock.core.schema import Schema
 from penstock.flow.definition import Definition, Node
 from penstock.flow.steps import clocks, lookups
 from penstock.flow.steps.aggregates import Agg
+from penstock.flow.steps.alerts import AlertDefinition
 from penstock.flow.steps.enrich import HISTORY, AsOf, EnrichDefinition
 from penstock.flow.steps.joins import JoinDefinition, Within, bounds
 from penstock.flow.steps.kinds import Kind, Span
@@ -101,6 +102,26 @@ class Stream:
         span = self._span(size, "size")
         assert span is not None
         return self._next(LastDefinition(span), name)
+
+    def alert(
+        self,
+        when: str,
+        resolve: str | None = None,
+        by: str | Iterable[str] = (),
+        every: Span | None = None,
+        late: Late = "divert",
+        name: str | None = None,
+        on_error: OnError = "dead",
+    ) -> "Judged":
+        """The rows with which something begins and ends: `readings.alert(when="value > 90", resolve="value < 70", by="sensor")`.
+        One outage is one row with `alert = 'fired'` and one with `'resolved'`, each with `since`, when it began.
+
+        Of each key of `by` rows are taken in the order of their time. It fires with the first for which `when` holds, and is
+        resolved by the next for which `resolve` does; left out, for which `when` does not. `every="1 hour"` tells again, so often,
+        that it still fires; what begins anew within so long of the last time it was told is told when that is over, if it lasts."""
+        self._one_of("late", late, ("divert", "ignore"))
+        definition = AlertDefinition(when, resolve, _columns(by), self._span(every, "every"), late, self._on_error(on_error))
+        return Judged(self.flow, self.flow.add(definition, (self.node,), name))
 
     def join(
         self,

@@ -6,6 +6,7 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.errors import AlreadyThere
+from penstock.kernels import alerts
 from penstock.kernels.asof import enrich
 from penstock.kernels.joins import interval as joins
 from penstock.kernels.joins import matched
@@ -24,6 +25,7 @@ _FAMILIES: dict[str, Build] = {
     "sliding": sliding.build,
     "count": counts.build,
     "last": last.build,
+    "alert": alerts.build,
     "latest": latest.build,
     "join": joins.build,
     "matched": matched.build,

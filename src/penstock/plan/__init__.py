@@ -1,5 +1,6 @@
 """The plan of a flow: the steps it is lowered to, each answering for itself what others must know of it."""
 
+from penstock.plan.alerts import Alert
 from penstock.plan.joins import Join, Matched, Pairs, StreamJoin
 from penstock.plan.layouts import Calendar, Layout, Spaced
 from penstock.plan.node import Emit, Facts, How, Judging, Late, Meaning, Node, OnError, Sides
@@ -15,6 +16,7 @@ __all__ = [
     "DEAD_LIMIT",
     "Aggregate",
     "Aggregating",
+    "Alert",
     "Asking",
     "Calendar",
     "ClockFix",

@@ -81,6 +81,14 @@ class Count:
 
 
 @dataclass(frozen=True)
+class Alert:
+    """Fires at values of 2, 5, …, and is resolved by 0, 3, …"""
+
+    every: int | None = None
+    late: str = "divert"
+
+
+@dataclass(frozen=True)
 class Join:
     lo: int
     hi: int
@@ -108,7 +116,7 @@ class Enrich:
         return self.allowed is not None
 
 
-Step = Where | Slim | Union | Window | Session | Running | Sliding | Count | Join | Enrich
+Step = Where | Slim | Union | Window | Session | Running | Sliding | Count | Alert | Join | Enrich
 
 
 @dataclass
@@ -242,6 +250,27 @@ def count(s: Count, ins: list[list[Row]], fs: list[int]) -> Result:
     return Result(out, late, fates, fs[0])
 
 
+def alert(s: Alert, ins: list[list[Row]], fs: list[int]) -> Result:
+    """Of each key, in the order (time, position): the rows that are told of."""
+    taken, late, fates = judged(s.late, ins[0], lambda r: r.t >= r.W)
+    out = []
+    for key in {r.key for r in taken}:
+        since = told = None  # when it began, and when that was told last
+        known = False  # whether what goes on now was told
+        for r in sorted((r for r in taken if r.key == key and r.t < fs[0]), key=order):
+            rest = None if r.val is None else r.val % 3
+            if since is not None and rest == 0:
+                if known:
+                    out.append(settle(r)._replace(val=(r.val, "resolved", since)))
+                since, known = None, False
+            elif rest == 2:
+                since = r.t if since is None else since
+                if not known if s.every is None else told is None or r.t - told >= s.every:
+                    out.append(settle(r)._replace(val=(r.val, "fired", since)))
+                    told, known = r.t, True
+    return Result(out, late, fates, fs[0])
+
+
 def total(vals: list[Any]) -> Any:
     known = [v for v in vals if v is not None]
     return sum(known) if known else None
@@ -359,6 +388,7 @@ DEFINITIONS: dict[type, Callable[..., Result]] = {
     Running: running,
     Sliding: sliding,
     Count: count,
+    Alert: alert,
     Join: join,
     Enrich: enrich,
 }

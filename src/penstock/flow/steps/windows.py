@@ -146,7 +146,7 @@ class _Aggregates:
         return [output_field(a) for a in self.aggregates]
 
     def known(self, definition: plan.Aggregating, fields: list[pa.Field], updating: bool, view_key: tuple[str, ...]) -> Known:
-        before = _hidden(self.at, self.above, self.hidden, self.on_error)
+        before = worked_out(self.at, self.above, self.hidden, self.on_error)
         source = before[-1].name if before else self.above.name
         step = plan.Step(self.at.name, (source,), definition, Schema(pa.schema(fields)), self.at.origin, updating, self.on_error)
         return Known((*before, step), self.at.name, view_key, self.by, (self.above,))
@@ -156,8 +156,8 @@ def _stretch() -> list[pa.Field]:
     return [pa.field("window_start", TIMESTAMP, nullable=False), pa.field("window_end", TIMESTAMP, nullable=False)]
 
 
-def _hidden(at: At, above: Known, made: Sequence[tuple[str, Expression]], on_error: plan.OnError) -> tuple[plan.Step, ...]:
-    """A select before the step that works out what is aggregated."""
+def worked_out(at: At, above: Known, made: Sequence[tuple[str, Expression]], on_error: plan.OnError) -> tuple[plan.Step, ...]:
+    """A select before the step that works out, in hidden columns, what it aggregates or asks."""
     if not made:
         return ()
     columns = [(name, passed_on(name, above.schema)) for name in above.schema.names]
