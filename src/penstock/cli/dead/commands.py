@@ -29,7 +29,8 @@ def _choosing(command: Any) -> Any:
 
 @click.group()
 def dead() -> None:
-    """Dead letters of flows: rows that could not be read, or on which an expression or a function failed.
+    """Dead letters of flows: rows that could not be read, on which an expression or a function failed, or that an action could not
+    send.
 
     They stand in the topic FLOW.dead, with step, expression, cause and the row. Queues have dead letters of their own: `penstock
     queue redrive`.
@@ -84,7 +85,7 @@ def show(flow: str, step: str | None, where: str | None, most: int, output: str 
 @_OUTPUT
 def redrive(flow: str, step: str | None, where: str | None, **options: Any) -> None:
     """Send the records of dead letters of FLOW back: each is appended to the topic and partition it came from, with its key and
-    time, and a header redrive-of that names the record it was.
+    time, and a header redrive-of that names the record it was. An action that was given up is sent again, with the same key.
 
     It is a new record: every step that reads the topic takes it, and judges it by the watermark of now. Once each, unless --again.
 

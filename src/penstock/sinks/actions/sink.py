@@ -5,7 +5,7 @@ from concurrent.futures import Executor
 from typing import Protocol
 
 from penstock.errors import SinkError
-from penstock.log.port import TopicSpec
+from penstock.log.port import Topic, TopicSpec
 from penstock.sinks.actions.outbox.intents import Intents
 from penstock.sinks.actions.outbox.letters import DeadLetters
 from penstock.sinks.actions.outbox.outcomes import Outcomes
@@ -71,10 +71,20 @@ class ActionSink:
         topic = log.topic(self._name)
         outcomes = Outcomes(log, f"{spec.flow}.{spec.name}.outcomes", spec.flow, topic)
         outcomes.open(incarnation, generation)
-        intents = Intents(topic, spec, self._sending.in_order_by, max(outcomes.known.settled, topic.ends()[0].first))
+        intents = Intents(topic, spec, self._sending.in_order_by, self._start_of(topic, outcomes.known.settled))
         letters = DeadLetters(log, spec, self._name, self._action.called)
         letters.open(incarnation, generation)
         return Outbox(intents, outcomes, letters)
+
+    def _start_of(self, topic: Topic, settled: int) -> int:
+        """The first intent without a final outcome; SinkError if it was removed unsent."""
+        first = topic.ends()[0].first
+        if settled < first and topic.headers:  # a broker gives offsets to its own notes, too
+            raise SinkError(
+                f"topic {self._name!r} has lost actions that were not sent: offsets {settled} to {first - 1}",
+                hint="retention removed them: keep the topic longer; to go on without them, give the sink another name",
+            )
+        return max(settled, first)
 
     def _sender(self, outbox: Outbox, pool: Executor) -> Sender:
         sender = Sender(self._action, outbox, self._sending, pool, self._times, self._context.fail)

@@ -2,11 +2,14 @@
 
 import itertools
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
+from penstock.errors import SinkError
+from penstock.log.memory import MemoryLog
 from penstock.sinks.actions.call import Call, call
 from penstock.sinks.actions.keys import idempotency_key
 from penstock.sinks.actions.outbox.sender import WINDOW
@@ -186,6 +189,17 @@ def test_no_more_than_a_window_is_held_beyond_one_that_cannot_be_sent() -> None:
     assert len(set(script.done)) == WINDOW - 1
     bench.send(60)
     assert sorted(script.done) == [id for id, _ in rows]
+
+
+def test_actions_that_retention_removed_unsent_are_not_passed_over_in_silence() -> None:
+    bench = started(Script(lambda id, now: Unavailable("down")))
+    bench.send(1)
+    assert isinstance(bench.log, MemoryLog)
+    bench.log.alter(replace(bench.log.topic("contract.results.outbox").spec, retain_bytes=1))
+    bench.log.clean("contract.results.outbox")
+    assert bench.log.topic("contract.results.outbox").ends()[0].first > 0
+    with pytest.raises(SinkError, match="lost actions that were not sent: offsets 0 to"):
+        bench.open(2)
 
 
 def test_keys_tell_flows_sinks_and_rows_apart() -> None:
