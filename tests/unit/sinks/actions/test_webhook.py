@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import urllib3
 
 from certificates import certified
 from penstock import Flow
@@ -167,13 +168,20 @@ class Rebinding:
         return [self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]]
 
 
-def test_an_inner_server_is_never_reached_under_a_name_that_was_not_allowed(at: Receiver) -> None:
+def test_an_inner_server_is_never_reached_under_a_name_that_was_not_allowed(at: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
     """FAULTS row 57: also where the name changes its address between the look and the call."""
     for host in ("127.0.0.1", "localhost", "2130706433", "0x7f.1", "[::ffff:127.0.0.1]", "[::1]", "169.254.169.254"):
         made = Webhook(webhook(f"http://{host}:{at.port}/"))
         made.open()
         with pytest.raises(NotDone):
             made.do(INTENT)
+    called = list[str]()
+
+    def unreachable(address: tuple[str, int], *args: object, **options: object) -> None:
+        called.append(address[0])
+        raise OSError("nobody is called from a test")
+
+    monkeypatch.setattr(urllib3.util.connection, "create_connection", unreachable)
     rebinding = Rebinding("93.184.215.14", "127.0.0.1")
     made = Webhook(webhook(f"http://rebind.example:{at.port}/", timeout="300 ms"), rebinding)
     made.open()
@@ -181,6 +189,7 @@ def test_an_inner_server_is_never_reached_under_a_name_that_was_not_allowed(at: 
         with pytest.raises(NotDone):
             made.do(INTENT)
     assert rebinding.asked >= 2
+    assert set(called) == {"93.184.215.14"}
     assert at.requests == []
 
 
