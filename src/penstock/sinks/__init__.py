@@ -6,7 +6,8 @@ from penstock.sinks.actions.mail import email
 from penstock.sinks.actions.port import Refused
 from penstock.sinks.actions.push import push
 from penstock.sinks.actions.webhook import webhook
+from penstock.sinks.stores.duckdb import duckdb
 from penstock.sinks.stores.postgres import postgres
 from penstock.sinks.stores.sqlite import sqlite
 
-__all__ = ["Refused", "call", "command", "email", "postgres", "push", "sqlite", "webhook"]
+__all__ = ["Refused", "call", "command", "duckdb", "email", "postgres", "push", "sqlite", "webhook"]

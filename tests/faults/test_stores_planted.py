@@ -1,0 +1,161 @@
+"""Bugs planted in stores of files: the contract suites must catch each of them."""
+
+import inspect
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.log.memory import MemoryLog
+from penstock.sinks.port import Sink, SinkContext, SinkSpec
+from penstock.sinks.stores.duckdb import DuckdbStore, duckdb
+from penstock.sinks.stores.port import Changes, Note, Refusal, Store, Transaction
+from penstock.sinks.stores.sink import StoreSink
+from penstock.storage.port import Storage
+from penstock.testing.contracts.sink import Crash, SinkContract
+from penstock.testing.contracts.sink_changes import ChangesContract
+from store_suite import Appending, OfStore
+
+pytestmark = pytest.mark.faults
+
+Wrong = Callable[[Store], Store]
+
+
+class Wrapped:
+    """A store that passes everything on. Bugs are planted in what it hands out."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+
+    @property
+    def called(self) -> str:
+        return self.store.called
+
+    def open(self) -> None:
+        self.store.open()
+
+    @contextmanager
+    def transaction(self) -> Iterator[Transaction]:
+        with self.store.transaction() as transaction:
+            yield transaction
+
+    def close(self) -> None:
+        self.store.close()
+
+
+class MarkerAfterTheTransaction(Wrapped):
+    """Rows are committed first, the marker by a transaction of its own."""
+
+    @contextmanager
+    def transaction(self) -> Iterator[Transaction]:
+        kept: list[Note] = []
+        with ExitStack() as rows:
+            transaction = rows.enter_context(self.store.transaction())
+            yield _Keeping(transaction, lambda note: (kept.append(note), rows.close()))
+        for note in kept:
+            with self.store.transaction() as transaction:
+                transaction.note()
+                transaction.keep(note)
+
+
+class MarkerBeforeTheTransaction(Wrapped):
+    """The marker is committed as soon as it is known, the rows behind it."""
+
+    @contextmanager
+    def transaction(self) -> Iterator[Transaction]:
+        written: list[Changes] = []
+        with ExitStack() as marker:
+            transaction = marker.enter_context(self.store.transaction())
+            waiting = _Writing(transaction, written.append)
+            yield _Keeping(waiting, lambda note: (transaction.keep(note), marker.close()))
+        for changes in written:
+            with self.store.transaction() as transaction:
+                transaction.note()
+                transaction.write(changes)
+
+
+class NoMarker(Wrapped):
+    @contextmanager
+    def transaction(self) -> Iterator[Transaction]:
+        with self.store.transaction() as transaction:
+            yield _Keeping(transaction, lambda note: None)
+
+
+class NothingGoes(Wrapped):
+    """Rows that are taken out of a store stay."""
+
+    @contextmanager
+    def transaction(self) -> Iterator[Transaction]:
+        with self.store.transaction() as transaction:
+            written = lambda changes: transaction.write(Changes(changes.put, changes.gone.slice(0, 0)))  # noqa: E731
+            yield _Writing(transaction, written)
+
+
+class _Keeping:
+    def __init__(self, transaction: "Transaction | _Writing", keep: Callable[[Note], object]) -> None:
+        self.note, self.write, self._keep = transaction.note, transaction.write, keep
+
+    def keep(self, note: Note) -> None:
+        self._keep(note)
+
+
+class _Writing:
+    def __init__(self, transaction: Transaction, write: Callable[[Changes], object]) -> None:
+        self.note, self.keep, self._write = transaction.note, transaction.keep, write
+
+    def write(self, changes: Changes) -> Sequence[Refusal]:
+        self._write(changes)
+        return ()
+
+
+def _duckdb(place: Path, context: SinkContext) -> Store:
+    return DuckdbStore(duckdb(place / "warehouse.db", "results"), context.spec)
+
+
+STORES: dict[str, Callable[[Path, SinkContext], Store]] = {"duckdb": _duckdb}
+
+
+class _Planted(OfStore):
+    def __init__(self, kind: str, wrong: Wrong) -> None:
+        self.kind, self.wrong = kind, wrong  # type: ignore[misc]
+
+    def make(self, place: Path, spec: SinkSpec, storage: Storage, fail: Callable[[str], None]) -> Sink:
+        context = SinkContext(spec, MemoryLog(), storage, place, fail)
+        return StoreSink(context, self.wrong(STORES[self.kind](place, context)))
+
+
+class _Rows(Appending, _Planted, SinkContract):
+    pass
+
+
+class _Changes(_Planted, ChangesContract):
+    pass
+
+
+def caught(contract: Any, directory: Path, base: type) -> Iterator[str]:
+    """Names of the tests of the suite that fail."""
+    for name, _ in inspect.getmembers(base, inspect.isfunction):
+        if name.startswith("test_"):
+            try:
+                getattr(contract, name)(directory / name)
+            except (Exception, Crash, pytest.fail.Exception):
+                yield name
+
+
+@pytest.mark.parametrize("kind", STORES)
+def test_the_suites_find_nothing_wrong_with_stores_that_only_pass_on(kind: str, tmp_path: Path) -> None:
+    assert list(caught(_Rows(kind, Wrapped), tmp_path / "rows", SinkContract)) == []
+    assert list(caught(_Changes(kind, Wrapped), tmp_path / "changes", ChangesContract)) == []
+
+
+@pytest.mark.parametrize("kind", STORES)
+@pytest.mark.parametrize("wrong", [MarkerAfterTheTransaction, MarkerBeforeTheTransaction, NoMarker])
+def test_a_marker_beside_the_transaction_is_caught(kind: str, wrong: Wrong, tmp_path: Path) -> None:
+    assert next(caught(_Rows(kind, wrong), tmp_path, SinkContract))
+
+
+@pytest.mark.parametrize("kind", STORES)
+def test_rows_that_do_not_go_are_caught(kind: str, tmp_path: Path) -> None:
+    assert next(caught(_Changes(kind, NothingGoes), tmp_path, ChangesContract))

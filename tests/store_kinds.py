@@ -1,0 +1,36 @@
+"""The stores that are files: how each is written and read in tests."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+
+from penstock.log.memory import MemoryLog
+from penstock.plan.outputs import SinkDefinition
+from penstock.sinks import duckdb
+from penstock.sinks.port import Sink, SinkContext, SinkSpec, nothing
+from penstock.storage.port import Storage
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of store, in a directory of its own."""
+
+    define: Callable[[Path], SinkDefinition]
+    read: Callable[[Path], pa.Table]  # the rows that are there now
+
+    def make(self, place: Path, spec: SinkSpec, storage: Storage, fail: Callable[[str], None] = nothing) -> Sink:
+        return self.define(place).build(SinkContext(spec, MemoryLog(), storage, place, fail))
+
+
+def _of_duckdb(place: Path) -> pa.Table:
+    from duckdb import connect
+
+    with connect(place / "warehouse.db") as connection:
+        return connection.sql("SELECT * FROM results").to_arrow_table()
+
+
+KINDS: Mapping[str, Kind] = {
+    "duckdb": Kind(lambda place: duckdb(place / "warehouse.db", "results"), _of_duckdb),
+}
