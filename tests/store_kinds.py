@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from penstock.log.memory import MemoryLog
 from penstock.plan.outputs import SinkDefinition
-from penstock.sinks import duckdb
+from penstock.sinks import duckdb, parquet, read_parquet
 from penstock.sinks.port import Sink, SinkContext, SinkSpec, nothing
 from penstock.storage.port import Storage
 
@@ -33,4 +33,5 @@ def _of_duckdb(place: Path) -> pa.Table:
 
 KINDS: Mapping[str, Kind] = {
     "duckdb": Kind(lambda place: duckdb(place / "warehouse.db", "results"), _of_duckdb),
+    "parquet": Kind(lambda place: parquet(place / "lake"), lambda place: read_parquet(place / "lake")),
 }

@@ -11,8 +11,11 @@ import pytest
 from penstock.log.memory import MemoryLog
 from penstock.sinks.port import Sink, SinkContext, SinkSpec
 from penstock.sinks.stores.duckdb import DuckdbStore, duckdb
+from penstock.sinks.stores.parquet.definition import parquet
+from penstock.sinks.stores.parquet.store import ParquetStore
 from penstock.sinks.stores.port import Changes, Note, Refusal, Store, Transaction
 from penstock.sinks.stores.sink import StoreSink
+from penstock.storage.local import LocalStorage
 from penstock.storage.port import Storage
 from penstock.testing.contracts.sink import Crash, SinkContract
 from penstock.testing.contracts.sink_changes import ChangesContract
@@ -114,7 +117,11 @@ def _duckdb(place: Path, context: SinkContext) -> Store:
     return DuckdbStore(duckdb(place / "warehouse.db", "results"), context.spec)
 
 
-STORES: dict[str, Callable[[Path, SinkContext], Store]] = {"duckdb": _duckdb}
+def _parquet(place: Path, context: SinkContext) -> Store:
+    return ParquetStore(parquet(place / "lake"), context.spec, LocalStorage(place / "lake"))
+
+
+STORES: dict[str, Callable[[Path, SinkContext], Store]] = {"duckdb": _duckdb, "parquet": _parquet}
 
 
 class _Planted(OfStore):

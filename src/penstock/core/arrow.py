@@ -104,3 +104,8 @@ def map_of(ends: pa.Int32Array, keys: pa.Array, items: pa.Array) -> pa.Array:
 def replaced(column: pa.Array, pattern: str, by: str) -> pa.Array:
     """Strings or bytes with each pattern replaced."""
     return pc.replace_substring(cast("pa.StringArray", column), pattern=pattern, replacement=by)
+
+
+def dictionaries(names: Sequence[str]) -> bool:
+    """The columns that are to have a dictionary in Parquet, as `pq.write_table` takes them."""
+    return cast("bool", list(names) or False)

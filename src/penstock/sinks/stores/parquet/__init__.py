@@ -1,0 +1,1 @@
+"""Parquet files behind a manifest: which files count, and up to which epoch, is one file that is published exclusively."""
