@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from penstock.log.memory import MemoryLog
 from penstock.plan.outputs import SinkDefinition
-from penstock.sinks import duckdb, parquet, read_parquet
+from penstock.sinks import delta, duckdb, parquet, read_parquet
 from penstock.sinks.port import Sink, SinkContext, SinkSpec, nothing
 from penstock.storage.port import Storage
 
@@ -31,7 +31,15 @@ def _of_duckdb(place: Path) -> pa.Table:
         return connection.sql("SELECT * FROM results").to_arrow_table()
 
 
+def _of_delta(place: Path) -> pa.Table:
+    from deltalake import DeltaTable, QueryBuilder
+
+    results = QueryBuilder().register("results", DeltaTable(place / "lake")).execute("SELECT * FROM results")
+    return pa.table(results.read_all())
+
+
 KINDS: Mapping[str, Kind] = {
     "duckdb": Kind(lambda place: duckdb(place / "warehouse.db", "results"), _of_duckdb),
     "parquet": Kind(lambda place: parquet(place / "lake"), lambda place: read_parquet(place / "lake")),
+    "delta": Kind(lambda place: delta(place / "lake"), _of_delta),
 }
