@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from penstock.log.memory import MemoryLog
 from penstock.plan.outputs import SinkDefinition
-from penstock.sinks import delta, duckdb, parquet, read_parquet
+from penstock.sinks import delta, duckdb, iceberg, parquet, read_parquet
 from penstock.sinks.port import Sink, SinkContext, SinkSpec, nothing
 from penstock.storage.port import Storage
 
@@ -38,8 +38,21 @@ def _of_delta(place: Path) -> pa.Table:
     return pa.table(results.read_all())
 
 
+def catalog(place: Path) -> dict[str, str]:
+    """Properties of a catalog in SQLite."""
+    return {"type": "sql", "uri": f"sqlite:///{place}/catalog.db", "warehouse": f"file://{place}/lake"}
+
+
+def _of_iceberg(place: Path) -> pa.Table:
+    from pyiceberg.catalog import load_catalog
+
+    with load_catalog("lake", **catalog(place)) as found:
+        return found.load_table("shop.results").scan().to_arrow()
+
+
 KINDS: Mapping[str, Kind] = {
     "duckdb": Kind(lambda place: duckdb(place / "warehouse.db", "results"), _of_duckdb),
     "parquet": Kind(lambda place: parquet(place / "lake"), lambda place: read_parquet(place / "lake")),
     "delta": Kind(lambda place: delta(place / "lake"), _of_delta),
+    "iceberg": Kind(lambda place: iceberg("lake", "shop.results", properties=catalog(place)), _of_iceberg),
 }

@@ -8,9 +8,10 @@ from penstock.sinks.actions.push import push
 from penstock.sinks.actions.webhook import webhook
 from penstock.sinks.stores.delta import delta
 from penstock.sinks.stores.duckdb import duckdb
+from penstock.sinks.stores.iceberg import iceberg
 from penstock.sinks.stores.parquet.definition import parquet
 from penstock.sinks.stores.parquet.reading import ParquetFiles, parquet_files, read_parquet
 from penstock.sinks.stores.postgres import postgres
 from penstock.sinks.stores.sqlite import sqlite
 
-__all__ = ["ParquetFiles", "Refused", "call", "command", "delta", "duckdb", "email", "parquet", "parquet_files", "postgres", "push", "read_parquet", "sqlite", "webhook"]
+__all__ = ["ParquetFiles", "Refused", "call", "command", "delta", "duckdb", "email", "iceberg", "parquet", "parquet_files", "postgres", "push", "read_parquet", "sqlite", "webhook"]

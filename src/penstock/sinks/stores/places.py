@@ -7,7 +7,7 @@ from urllib.parse import parse_qsl, urlsplit
 from penstock.errors import BadInput
 from penstock.log.kafka.secrets import check_reference, secret
 
-_SECRET = re.compile(r"password|passwd|secret|token", re.IGNORECASE)
+SECRET = re.compile(r"password|passwd|secret|token", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Place:
             shown = hosts if parts.port or "," in hosts or not port or not hosts else f"{hosts}:{port}"
         except ValueError:
             raise BadInput(f"the URL of a {kind} cannot be read") from None
-        if parts.password is not None or any(_SECRET.search(name) for name, _ in parse_qsl(parts.query)):
+        if parts.password is not None or any(SECRET.search(name) for name, _ in parse_qsl(parts.query)):
             raise BadInput(
                 f"the URL of a {kind} has a password, which would be stored and shown with the flow",
                 "it was not used",
