@@ -94,7 +94,7 @@ def test_a_server_that_is_killed_holds_back_only_itself_and_lacks_nothing_in_the
             shop.send(20)
             shop.epoch()
         assert sum(row["n"] for row in view(shop.home, "sums")) > shop.sent - 60, "the view waits for the table"
-        assert until(lambda: states(shop)["postgres.shop.orders"] [0] == "away")
+        assert until(lambda: states(shop)["postgres.shop.orders"][0] == "away")
         assert until(lambda: states(shop)["view.sums"] == ("in step", 0))
         server.start()
         shop.driver.deliverer.caught_up(60)

@@ -14,4 +14,20 @@ from penstock.sinks.stores.parquet.reading import ParquetFiles, parquet_files, r
 from penstock.sinks.stores.postgres import postgres
 from penstock.sinks.stores.sqlite import sqlite
 
-__all__ = ["ParquetFiles", "Refused", "call", "command", "delta", "duckdb", "email", "iceberg", "parquet", "parquet_files", "postgres", "push", "read_parquet", "sqlite", "webhook"]
+__all__ = [
+    "ParquetFiles",
+    "Refused",
+    "call",
+    "command",
+    "delta",
+    "duckdb",
+    "email",
+    "iceberg",
+    "parquet",
+    "parquet_files",
+    "postgres",
+    "push",
+    "read_parquet",
+    "sqlite",
+    "webhook",
+]
