@@ -54,6 +54,13 @@ class TestPostgres(_OfPostgres, SinkContract):
         return self.held(place)
 
 
+class TestPostgresAppending(TestPostgres):
+    """Rows without a key, so that one that is written twice is there twice."""
+
+    def make(self, place: Any, spec: SinkSpec, storage: Storage, fail: Callable[[str], None]) -> Any:
+        return super().make(place, replace(spec, key=()), storage, fail)
+
+
 class TestPostgresWithChanges(_OfPostgres, ChangesContract):
     def holds(self, place: str) -> Held:
         return dict(self.held(place))

@@ -40,6 +40,13 @@ class TestSqlite(_OfSqlite, SinkContract):
         return found(place, "select id, text from results order by rowid")
 
 
+class TestSqliteAppending(TestSqlite):
+    """Rows without a key, so that one that is written twice is there twice."""
+
+    def make(self, place: Any, spec: SinkSpec, storage: Storage, fail: Callable[[str], None]) -> Any:
+        return super().make(place, replace(spec, key=()), storage, fail)
+
+
 class TestSqliteWithChanges(_OfSqlite, ChangesContract):
     def holds(self, place: Path) -> Held:
         return dict(found(place, "select id, text from results"))
