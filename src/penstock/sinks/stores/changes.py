@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.core.change import Op
-from penstock.core.columns import INDEX, OP
+from penstock.core.columns import INDEX, OP, POSITION
 from penstock.sinks.net import net_changes
 from penstock.sinks.port import SinkSpec
 from penstock.sinks.staged import in_order, staged_rows
@@ -20,7 +20,7 @@ def changes_of(spec: SinkSpec, storage: Storage, files: Sequence[str]) -> Change
     (sinks/staged.py, in_order): that order does not depend on where epochs were cut."""
     rows = staged_rows(storage, files, spec.schema, spec.updating, ordered=not spec.updating)
     if spec.updating:
-        net = net_changes(rows, spec.key)
+        net = net_changes(rows, spec.key or (POSITION,))
         put = pc.equal(net[OP], pa.scalar(int(Op.INSERT)))
         return Changes(net.filter(put).drop_columns([OP]), net.filter(pc.invert(put)).drop_columns([OP]))
     if spec.key and not spec.unique:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from penstock.testing.servers.postgres import PostgresServer
     from penstock.testing.servers.rabbitmq_server import RabbitServer
     from penstock.testing.servers.spark_cluster import SparkCluster
+    from penstock.testing.servers.valkey import ValkeyServer
 
 
 class _Startable(Protocol):
@@ -76,6 +77,15 @@ def mariadb(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[MariaDbServer
     from penstock.testing.servers.mariadb import MariaDbServer
 
     yield from _running(MariaDbServer(tmp_path_factory.mktemp("mariadb")))
+
+
+@pytest.fixture(scope="session")
+def valkey(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[ValkeyServer]":
+    """A real Valkey with appendfsync=always, started once for all tests of this process; tests keep apart by the prefixes of their
+    keys."""
+    from penstock.testing.servers.valkey import ValkeyServer
+
+    yield from _running(ValkeyServer(tmp_path_factory.mktemp("valkey")))
 
 
 @pytest.fixture(scope="session")
