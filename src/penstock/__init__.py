@@ -25,6 +25,7 @@ _NAMES = {
     "QueueSpec": "penstock.queue.port",
     "Reject": "penstock.queue.message",
     "Schema": "penstock.core.schema",
+    "SearchIndex": "penstock.views.search",
     "Session": "penstock.flow.steps.kinds",
     "Sliding": "penstock.flow.steps.kinds",
     "TopicSpec": "penstock.log.port",
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
     from penstock.queue.port import Binding, Limit, Message, QueueSpec
     from penstock.queue.queue import Queue
     from penstock.testing.driver import FlowTest
+    from penstock.views.search import SearchIndex
     from penstock.views.together import read_together
     from penstock.views.view import View
 
@@ -79,6 +81,7 @@ __all__ = [
     "QueueSpec",
     "Reject",
     "Schema",
+    "SearchIndex",
     "Session",
     "Sliding",
     "TopicSpec",

@@ -1,6 +1,5 @@
 """A real Valkey that is killed, answers that are lost, drivers that were replaced; and bugs that the suite must catch."""
 
-import inspect
 import random
 import threading
 from collections.abc import Callable, Iterator
@@ -21,12 +20,13 @@ from penstock.sinks.stores.redis import RedisTransaction
 from penstock.sinks.stores.resp import Connection
 from penstock.sinks.stores.sink import POINTS
 from penstock.storage.port import Storage
-from penstock.testing.contracts.sink import Crash, Row, SinkContract
+from penstock.testing.contracts.sink import Row, SinkContract
 from penstock.testing.servers.fixtures import missing
 from penstock.testing.servers.jars import NotToBeHad
 from penstock.testing.servers.valkey import ValkeyServer
 from redis_keys import found
 from store_epochs import Build, Epochs, spec_of
+from suites import caught
 
 pytestmark = pytest.mark.faults
 
@@ -195,30 +195,19 @@ class _Suite(SinkContract):
         return sorted((int(row[b"id"]), row[b"text"].decode()) for row in found(self.server, place).values())
 
 
-def caught(suite: SinkContract, directory: Path) -> list[str]:
-    """Names of the tests of the suite that fail."""
-    failed = []
-    for name, test in inspect.getmembers(suite, inspect.ismethod):
-        if name.startswith("test_"):
-            try:
-                test(directory / name)
-            except pytest.skip.Exception:
-                continue
-            except (Exception, Crash, pytest.fail.Exception):
-                failed.append(name)
-    return failed
-
-
 def test_the_suite_finds_nothing_wrong_with_what_is_right(valkey: ValkeyServer, tmp_path: Path) -> None:
     assert caught(_Suite(valkey, Connection, RedisTransaction), tmp_path) == []
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # a test that fails leaves sinks open
-def test_a_marker_before_its_rows_is_caught(valkey: ValkeyServer, tmp_path: Path) -> None:
-    failed = caught(_Suite(valkey, Connection, MarkerAtOnce), tmp_path)
+@pytest.mark.parametrize("begin", [RowsAtOnce, MarkerAtOnce])
+def test_a_marker_outside_the_transaction_of_its_rows_is_caught(
+    begin: type[RedisTransaction], valkey: ValkeyServer, tmp_path: Path
+) -> None:
+    failed = caught(_Suite(valkey, Connection, begin), tmp_path)
     assert "test_a_crash_at_any_point_loses_nothing_and_doubles_nothing" in failed
 
 
-def test_rows_before_their_marker_are_caught(mortal: ValkeyServer) -> None:
+def test_rows_before_their_marker_are_found_out_when_the_server_is_killed(mortal: ValkeyServer) -> None:
     with pytest.raises(AssertionError, match="not of one epoch"):
         killed_at("store.rows", mortal, build_with(redis(mortal.url, "killed"), begin=RowsAtOnce))

@@ -55,6 +55,7 @@ COMMANDS = {
     "sink": Place(
         "penstock.cli.sink.commands:sink", "Look at what flows write to: how far each sink has come, and what keeps it away."
     ),
+    "search": Place("penstock.cli.search:search", "Find rows of search indexes by their words."),
     "state": Place("penstock.cli.flow.state:state", "Show what flows keep between epochs; cut it into more or fewer buckets."),
     "fates": Place("penstock.cli.flow.fates:fates", "The books: what became of every row."),
     "dead": Place("penstock.cli.dead.commands:dead", "List and show the rows on which flows failed; send their records back."),

@@ -13,6 +13,7 @@ from penstock.sinks.stores.parquet.definition import parquet
 from penstock.sinks.stores.parquet.reading import ParquetFiles, parquet_files, read_parquet
 from penstock.sinks.stores.postgres import postgres
 from penstock.sinks.stores.redis import redis
+from penstock.sinks.stores.search import search
 from penstock.sinks.stores.sqlite import sqlite
 
-__all__ = ["ParquetFiles", "Refused", "call", "command", "delta", "duckdb", "email", "iceberg", "parquet", "parquet_files", "postgres", "push", "read_parquet", "redis", "sqlite", "webhook"]
+__all__ = ["ParquetFiles", "Refused", "call", "command", "delta", "duckdb", "email", "iceberg", "parquet", "parquet_files", "postgres", "push", "read_parquet", "redis", "search", "sqlite", "webhook"]
