@@ -1,7 +1,6 @@
 """Bugs planted in sinks: the contract suite must catch each of them."""
 
 import contextlib
-import inspect
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +16,8 @@ from penstock.sinks.topic import TopicSink
 from penstock.sinks.view import POINTS as VIEW_POINTS
 from penstock.sinks.view import ViewSink
 from penstock.storage.port import Storage
-from penstock.testing.contracts.sink import Crash, Row, SinkContract
+from penstock.testing.contracts.sink import Row, SinkContract
+from suites import caught
 
 pytestmark = pytest.mark.faults
 
@@ -142,30 +142,18 @@ class _TopicContract(SinkContract):
         return [(row["id"], row["text"]) for chunk in chunks for row in chunk.rows.to_pylist()]
 
 
-def _caught(contract: SinkContract, directory: Path) -> list[str]:
-    """Names of the tests of the suite that fail."""
-    failed = []
-    for name, test in inspect.getmembers(contract, inspect.ismethod):
-        if name.startswith("test_"):
-            try:
-                test(directory / name)
-            except (Exception, Crash, pytest.fail.Exception):
-                failed.append(name)
-    return failed
-
-
 def test_the_suite_finds_nothing_wrong_with_sinks_that_are_right(tmp_path: Path) -> None:
-    assert _caught(_ViewContract(), tmp_path / "view") == []
-    assert _caught(_TopicContract(), tmp_path / "topic") == []
+    assert caught(_ViewContract(), tmp_path / "view") == []
+    assert caught(_TopicContract(), tmp_path / "topic") == []
 
 
 @pytest.mark.parametrize(
     "kind", [MarkerAfterTheTransaction, MarkerBeforeTheTransaction, NoSkip, AnyIncarnation, AnyGeneration, NoTransaction]
 )
-def test_a_bug_planted_in_the_view_is_caught(kind: type[ViewSink], tmp_path: Path) -> None:
-    assert _caught(_ViewContract(kind), tmp_path)
+def test_a_bug_planted_in_the_view_iscaught(kind: type[ViewSink], tmp_path: Path) -> None:
+    assert caught(_ViewContract(kind), tmp_path)
 
 
 @pytest.mark.parametrize("kind", [NoStamp, OneEpochForAll, NeverLooks])
-def test_a_bug_planted_in_the_topic_is_caught(kind: type[TopicSink], tmp_path: Path) -> None:
-    assert _caught(_TopicContract(kind), tmp_path)
+def test_a_bug_planted_in_the_topic_iscaught(kind: type[TopicSink], tmp_path: Path) -> None:
+    assert caught(_TopicContract(kind), tmp_path)
