@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,12 @@ from faults.search_killed import changes_of, opened, whole
 from faults.seeds import SEED
 from penstock.errors import Mismatch
 from penstock.sinks.port import Sink, SinkContext, SinkSpec
+from penstock.sinks.stores.port import Changes, Refusal
 from penstock.sinks.stores.search import SearchDefinition, SearchStore
+from penstock.sinks.stores.search_index import IndexMeta
 from penstock.sinks.stores.search_tables import connect
 from penstock.sinks.stores.sink import POINTS, StoreSink
+from penstock.sinks.stores.tantivy import TantivyDefinition, TantivyStore, TantivyTransaction
 from penstock.testing.contracts.sink import SinkContract
 from penstock.testing.contracts.sink_changes import ChangesContract
 from search_kinds import KINDS, definition_of
@@ -95,3 +99,39 @@ def over(base: type[Any], bug: type[Any]) -> Any:
 def test_a_planted_bug_is_caught(suite: type[SinkContract | ChangesContract], bug: type[Any], tmp_path: Path) -> None:
     assert caught(over(suite, connect), tmp_path / "right") == []  # type: ignore[arg-type]
     assert caught(over(suite, bug), tmp_path / "wrong")
+
+
+class RowsAtOnce(TantivyTransaction):
+    """The rows have a commit of their own, before that of the marker."""
+
+    def __init__(self, index: Any, writer: Any, meta: IndexMeta) -> None:
+        super().__init__(index, writer, meta)
+        self.writer = writer
+
+    def write(self, changes: Changes) -> Sequence[Refusal]:
+        refusals = super().write(changes)
+        self.writer.commit()
+        return refusals
+
+
+class NothingGoes(TantivyTransaction):
+    """Rows that are deleted can still be found."""
+
+    def write(self, changes: Changes) -> Sequence[Refusal]:
+        return super().write(Changes(changes.put, changes.gone.slice(0, 0)))
+
+
+def over_tantivy(base: type[Any], begin: type[TantivyTransaction]) -> Any:
+    class Planted(base):  # type: ignore[misc]
+        def make(self, place: Path, spec: SinkSpec, storage: Any, fail: Any) -> Sink:
+            context = SinkContext(spec, None, storage, place, fail)  # type: ignore[arg-type]
+            definition = definition_of("tantivy", place)
+            assert isinstance(definition, TantivyDefinition)
+            return StoreSink(context, TantivyStore(definition, spec, place / "index", begin))
+
+    return Planted()
+
+
+@pytest.mark.parametrize(("suite", "bug"), [(of_search.TestTantivy, RowsAtOnce), (of_search.TestTantivyWithChanges, NothingGoes)])
+def test_a_bug_planted_in_tantivy_is_caught(suite: type[Any], bug: type[TantivyTransaction], tmp_path: Path) -> None:
+    assert caught(over_tantivy(suite, bug), tmp_path)

@@ -15,5 +15,6 @@ from penstock.sinks.stores.postgres import postgres
 from penstock.sinks.stores.redis import redis
 from penstock.sinks.stores.search import search
 from penstock.sinks.stores.sqlite import sqlite
+from penstock.sinks.stores.tantivy import tantivy
 
-__all__ = ["ParquetFiles", "Refused", "call", "command", "delta", "duckdb", "email", "iceberg", "parquet", "parquet_files", "postgres", "push", "read_parquet", "redis", "search", "sqlite", "webhook"]
+__all__ = ["ParquetFiles", "Refused", "call", "command", "delta", "duckdb", "email", "iceberg", "parquet", "parquet_files", "postgres", "push", "read_parquet", "redis", "search", "sqlite", "tantivy", "webhook"]

@@ -2,30 +2,18 @@
 
 import difflib
 import re
-from collections.abc import Sequence
-from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 import pyarrow as pa
 
 from penstock.errors import BadInput, NotFound
-from penstock.sinks.sqlite_values import from_sqlite
 from penstock.sinks.stores.search_index import DIRECTORY, IndexMeta, IndexPlace
-from penstock.sinks.stores.search_tables import SUFFIX, connect, listed, read_meta, translated
+from penstock.sinks.stores.search_tables import SUFFIX
 from penstock.storage.home import find_home
+from penstock.views.search_readers import SCORE as SCORE
+from penstock.views.search_readers import FileReader, Reader, TantivyReader, Term
 
-SCORE = "__score"  # float64: how well a row fits; greater is better, and comparable within one answer only
 _TERM = re.compile(r'"(?P<phrase>[^"]*)"(?P<prefixed>\*?)|(?P<word>\S+)')
-
-
-@dataclass(frozen=True)
-class Term:
-    """A word or phrase that a row must have; prefix: its last word may go on."""
-
-    text: str
-    prefix: bool = False
 
 
 def terms_of(text: str) -> list[Term]:
@@ -43,18 +31,6 @@ def terms_of(text: str) -> list[Term]:
             hint='write words, a "phrase in quotes", or the beginning of one: shoe*',
         )
     return found
-
-
-class Reader(Protocol):
-    """An index that is open."""
-
-    meta: IndexMeta
-
-    def find(self, terms: Sequence[Term], limit: int) -> pa.Table:
-        """The rows that have all of them, the best first, with SCORE."""
-        ...
-
-    def close(self) -> None: ...
 
 
 class SearchIndex:
@@ -93,47 +69,25 @@ class SearchIndex:
 def list_indexes(home: Path) -> list[str]:
     """Names of all indexes of a home, sorted."""
     directory = home / DIRECTORY
-    return sorted(path.stem for path in directory.glob(f"*{SUFFIX}")) if directory.is_dir() else []
+    if not directory.is_dir():
+        return []
+    return sorted(
+        path.stem if path.is_file() else path.name for path in directory.iterdir() if path.is_dir() or path.suffix == SUFFIX
+    )
 
 
 def _opened(given: str | Path, home: Path) -> Reader:
     place = IndexPlace.of(given)
-    path = place.path(home, SUFFIX)
-    if path.is_file():
-        return FileIndex(path)
+    file, directory = place.path(home, SUFFIX), place.path(home, "")
+    if file.is_file():
+        return FileReader(file)
+    if directory.is_dir():
+        return TantivyReader(directory)
     there = list_indexes(home)
     close = difflib.get_close_matches(place.given, there, n=3, cutoff=0.5)
     hint = f"did you mean {' or '.join(close)}?" if close else f"there are: {', '.join(there[:10])}" if there else None
     raise NotFound(
         f"there is no search index {place.given!r}",
-        str(path),
+        str(file),
         hint=hint or "an index is made when its flow runs: `penstock run flow.py`",
     )
-
-
-class FileIndex:
-    """SQLite's FTS5."""
-
-    def __init__(self, path: Path) -> None:
-        self._called = f"search index {path}"
-        with translated(self._called):
-            self._connection = connect(path, read_only=True)
-            try:
-                self.meta = read_meta(self._connection, self._called)
-            except BaseException:
-                self._connection.close()
-                raise
-
-    def find(self, terms: Sequence[Term], limit: int) -> pa.Table:
-        asked = " ".join('"' + term.text.replace('"', '""') + '"' + ("*" if term.prefix else "") for term in terms)
-        hits = "SELECT rowid AS __hit, rank AS __rank FROM __words WHERE __words MATCH ? ORDER BY rank LIMIT ?"
-        columns = listed(self.meta.schema.names, "rows.")
-        statement = f"SELECT {columns}, -__rank FROM ({hits}) JOIN rows ON rows.__id = __hit ORDER BY __rank, __id"
-        with translated(self._called), closing(self._connection.execute(statement, (asked, limit))) as cursor:
-            found = cursor.fetchall()
-        values = [from_sqlite([row[i] for row in found], f.type, f.name in self.meta.key) for i, f in enumerate(self.meta.schema)]
-        scores = pa.array([row[-1] for row in found], pa.float64())
-        return pa.table([*values, scores], schema=pa.schema([*self.meta.schema, pa.field(SCORE, pa.float64())]))
-
-    def close(self) -> None:
-        self._connection.close()

@@ -8,19 +8,16 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from penstock.core.arrow import Column, array_of, chosen, filled, joined, lengths_of, numbers_in, one_array, replaced, values_in
-from penstock.core.columns import POSITION
-from penstock.log.intake.text import iso_times, json_objects, json_values
+from penstock.core.arrow import array_of, filled, joined, lengths_of, numbers_in
+from penstock.log.intake.text import json_objects
+from penstock.sinks.stores.keys import keys_of, plain_bytes
 from penstock.sinks.stores.port import Refusal
 from penstock.sinks.stores.resp import bulk, head
-from penstock.sinks.stores.texts import json_texts
 
 Value = Literal["hash", "json", "string"]  # what stands under a key
 LONGEST = 512 << 20  # bytes of a value that every server takes if nothing else was set
 _ROWS, _BYTES = 10_000, 32 << 20  # of the rows that become commands at one time
-_NULL = b"%"  # in a key; no value looks like that
 
 
 @dataclass(frozen=True)
@@ -43,14 +40,8 @@ class RowFormat:
     ttl: timedelta | None = None
 
     def keys_of(self, rows: pa.Table) -> pa.Array:
-        """`prefix:value`, of several columns `prefix:value:value`. Keys that differ stay different: % is %25, : between columns is
-        %3A, and null is a lone %."""
-        if not self.key:
-            return pa.array(
-                [f"{self.prefix}:{position.hex()}".encode() for position in values_in(rows[POSITION], bytes)], pa.binary()
-            )
-        words = [_key_word(plain_bytes(_without_sign(rows[name])), len(self.key) > 1) for name in self.key]
-        return joined(self.prefix.encode(), *words, b":")
+        """`prefix:value`, of several columns `prefix:value:value`."""
+        return joined(self.prefix.encode(), keys_of(rows, self.key), b":")
 
 
 @dataclass
@@ -120,21 +111,6 @@ class Encoder:
         return [json_objects(rows.select(list(shape.columns))) if shape.value == "json" else plain_bytes(rows[shape.column or ""])]
 
 
-def plain_bytes(column: Column) -> pa.Array:
-    """Each value as bytes, null where it is: text as UTF-8 and binary as it is, numbers with all digits, ISO times, JSON for nested
-    values."""
-    array, t = one_array(column), column.type
-    if pa.types.is_binary(t):
-        return array
-    if pa.types.is_timestamp(t):
-        array = iso_times(array)
-    elif pa.types.is_decimal(t):
-        array = pa.array(json_values(array), pa.string())
-    elif pa.types.is_nested(t):
-        array = json_texts(array)
-    return array.cast(pa.string()).cast(pa.binary())
-
-
 def bulks(values: pa.Array) -> pa.Array:
     """Each value as a word of a command; none of them is null."""
     return joined(b"$", _digits(lengths_of(values)), b"\r\n", values, b"\r\n", b"")
@@ -187,18 +163,6 @@ def _absent(array: pa.Array) -> npt.NDArray[np.bool_]:
 
 def _digits(numbers: pa.Array) -> pa.Array:
     return numbers.cast(pa.string()).cast(pa.binary())
-
-
-def _key_word(values: pa.Array, several: bool) -> pa.Array:
-    values = replaced(values, "%", "%25")
-    return filled(replaced(values, ":", "%3A") if several else values, _NULL)
-
-
-def _without_sign(column: Column) -> Column:
-    """Zero and minus zero are one key."""
-    if not pa.types.is_floating(column.type):
-        return column
-    return chosen(pc.equal(one_array(column), pa.scalar(0.0, column.type)), pa.scalar(0.0, column.type), one_array(column))
 
 
 def _milliseconds(ttl: timedelta) -> int:
