@@ -9,6 +9,7 @@ from penstock.sinks.actions.webhook import webhook
 from penstock.sinks.stores.delta import delta
 from penstock.sinks.stores.duckdb import duckdb
 from penstock.sinks.stores.iceberg import iceberg
+from penstock.sinks.stores.opensearch import opensearch
 from penstock.sinks.stores.parquet.definition import parquet
 from penstock.sinks.stores.parquet.reading import ParquetFiles, parquet_files, read_parquet
 from penstock.sinks.stores.postgres import postgres
@@ -17,4 +18,4 @@ from penstock.sinks.stores.search import search
 from penstock.sinks.stores.sqlite import sqlite
 from penstock.sinks.stores.tantivy import tantivy
 
-__all__ = ["ParquetFiles", "Refused", "call", "command", "delta", "duckdb", "email", "iceberg", "parquet", "parquet_files", "postgres", "push", "read_parquet", "redis", "search", "sqlite", "tantivy", "webhook"]
+__all__ = ["ParquetFiles", "Refused", "call", "command", "delta", "duckdb", "email", "iceberg", "opensearch", "parquet", "parquet_files", "postgres", "push", "read_parquet", "redis", "search", "sqlite", "tantivy", "webhook"]

@@ -1,1 +1,1 @@
-"""Real servers for tests: Kafka, RabbitMQ, PostgreSQL, a Spark cluster. Each is started when a test asks for it."""
+"""Real servers for tests: logs, queues, databases, search, a Spark cluster. Each is started when a test asks for it."""

@@ -10,6 +10,7 @@ import pytest
 if TYPE_CHECKING:
     from penstock.testing.servers.kafka_broker import KafkaBroker
     from penstock.testing.servers.mariadb import MariaDbServer
+    from penstock.testing.servers.opensearch import OpenSearchServer
     from penstock.testing.servers.postgres import PostgresServer
     from penstock.testing.servers.rabbitmq_server import RabbitServer
     from penstock.testing.servers.spark_cluster import SparkCluster
@@ -86,6 +87,14 @@ def valkey(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[ValkeyServer]"
     from penstock.testing.servers.valkey import ValkeyServer
 
     yield from _running(ValkeyServer(tmp_path_factory.mktemp("valkey")))
+
+
+@pytest.fixture(scope="session")
+def opensearch(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[OpenSearchServer]":
+    """A real OpenSearch, started once for all tests of this process; tests keep apart by the names of their indexes."""
+    from penstock.testing.servers.opensearch import OpenSearchServer
+
+    yield from _running(OpenSearchServer(tmp_path_factory.mktemp("opensearch")))
 
 
 @pytest.fixture(scope="session")

@@ -15,6 +15,7 @@ from penstock.engine.spark.launch import spark_home
 PATIENCE = 280.0
 _MODULE = '<ivy-module version="2.0"><info organisation="penstock" module="jars"/><dependencies>{}</dependencies></ivy-module>'
 _DEPENDENCY = '<dependency org="{}" name="{}" rev="{}" conf="*->default"/>'
+_ARCHIVE = '<dependency org="{0}" name="{1}" rev="{2}" conf="*->default"><artifact name="{1}" type="zip" ext="zip"/></dependency>'
 _EXACTLY = '<dependency org="{}" name="{}" rev="{}" conf="*->master"/>'
 
 
@@ -24,7 +25,13 @@ class NotToBeHad(Exception):
 
 def fetched(name: str, *coordinates: str, alone: bool = False) -> Path:
     """The directory with the jars of these coordinates (organisation:module:version) and of all they need, or of them alone."""
-    return once(f"jars-{name}", lambda place: _retrieve(place, coordinates, alone))
+    return once(f"jars-{name}", lambda place: _retrieve(place, coordinates, _EXACTLY if alone else _DEPENDENCY))
+
+
+def archive(name: str, coordinate: str) -> Path:
+    """The zip file of this coordinate."""
+    (found,) = once(f"archive-{name}", lambda place: _retrieve(place, (coordinate,), _ARCHIVE)).glob("*.zip")
+    return found
 
 
 def once(name: str, make: Callable[[Path], None]) -> Path:
@@ -40,11 +47,11 @@ def once(name: str, make: Callable[[Path], None]) -> Path:
     return path
 
 
-def _retrieve(place: Path, coordinates: tuple[str, ...], alone: bool) -> None:
+def _retrieve(place: Path, coordinates: tuple[str, ...], dependency: str) -> None:
     found = sorted((spark_home() / "jars").glob("ivy-*.jar"))
     if not found:
         raise NotToBeHad("this pyspark comes without the Ivy jar that fetches servers for tests")
-    wanted = "".join((_EXACTLY if alone else _DEPENDENCY).format(*coordinate.split(":")) for coordinate in coordinates)
+    wanted = "".join(dependency.format(*coordinate.split(":")) for coordinate in coordinates)
     with tempfile.TemporaryDirectory(prefix="ivy-", dir=place.parent) as scratch:
         module = Path(scratch) / "ivy.xml"
         module.write_text(_MODULE.format(wanted))
