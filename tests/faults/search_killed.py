@@ -2,7 +2,8 @@
 
     python search_killed.py KIND PLACE SEED KILLS
 
-kills children at every point of the sink, and KILLS more at any moment, and prints how many were killed."""
+kills children at every point of the sink, and KILLS more at any moment, and prints how many were killed, and after how many of
+them the index was not one epoch."""
 
 import json
 import os
@@ -68,19 +69,27 @@ def killed_child(kind: str, place: Path, generation: int, point: str | None, aft
         write(kind, place, generation, point, epochs=3 if point else 1_000)
         os._exit(0)
     if after is not None:
-        timer = threading.Event()
-        timer.wait(after)
+        threading.Event().wait(after)
         os.kill(child, signal.SIGKILL)
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
 
 
+def is_whole(kind: str, place: Path, generation: int) -> bool:
+    """Whether rows and marker are of one epoch; looked at by a child, so that this process stays without threads."""
+    child = os.fork()
+    if not child:
+        last = opened(kind, place, generation).last
+        os._exit(0 if last < 0 or whole(kind, place, last) else 1)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
 def main(kind: str, place: Path, seed: int, kills: int) -> dict[str, int]:
-    chance, generation, killed = random.Random(seed), 1, 0
+    chance, killed, torn = random.Random(seed), 0, 0
     moments = [(point, None) for point in POINTS] + [(None, chance.uniform(0.05, 1.0)) for _ in range(kills)]
-    for point, after in moments:
+    for generation, (point, after) in enumerate(moments, 1):
         killed += killed_child(kind, place, generation, point, after)
-        generation += 1
-    return {"killed": killed, "generation": generation}
+        torn += not is_whole(kind, place, generation)
+    return {"killed": killed, "torn": torn, "generation": len(moments) + 1}
 
 
 if __name__ == "__main__":

@@ -38,7 +38,7 @@ def test_a_writer_killed_at_any_point_and_moment_leaves_one_epoch_whole(kind: st
     ended = subprocess.run(command, capture_output=True, text=True, timeout=280, env={**os.environ, "PYTHONPATH": str(TESTS)})
     assert ended.returncode == 0, ended.stderr
     said = json.loads(ended.stdout)
-    assert said["killed"] == len(POINTS) + kills
+    assert (said["killed"], said["torn"]) == (len(POINTS) + kills, 0), "rows and marker are not of one epoch"
     last = opened(kind, tmp_path, said["generation"])
     assert last.last >= len(POINTS)
     assert whole(kind, tmp_path, last.last), "rows and marker are not of one epoch"

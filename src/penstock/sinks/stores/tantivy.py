@@ -119,6 +119,8 @@ class TantivyStore:
         with translated(self.called):
             writer = self._index.writer(_HEAP, 1)  # has the lock
             try:
+                # A commit that was cut short leaves files, and is repeated under the same names: they have to go first.
+                writer.garbage_collect_files()
                 transaction = self._begin(self._index, writer, self._meta)
                 yield transaction
                 transaction.commit()
