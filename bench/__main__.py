@@ -7,7 +7,7 @@ from pathlib import Path
 HERE = Path(__file__).parent
 SCRIPTS = (
     *("log", "log_places", "queues", "kafka", "windows", "kinds", "joins", "tables", "views", "lookup"),
-    *("epochs", "real_time", "idle", "state", "start", "cluster", "sizes", "cdc"),
+    *("epochs", "real_time", "idle", "state", "start", "cluster", "sizes", "cdc", "sinks"),
 )
 
 

@@ -213,7 +213,7 @@ def test_a_store_that_has_lost_everything_has_no_epoch_and_one_that_went_back_is
     marker = "penstock:marker:contract:lost"
     valkey.ask("DEL", "lost:2")
     valkey.ask("HSET", marker, "epoch", 0)  # as a copy of the store would have it
-    with pytest.raises(SinkError, match="gone back from epoch 1 to 0"):
+    with pytest.raises(SinkUnavailable, match="gone back from epoch 1 to 0"):
         epochs.give({"id": 3})
     assert found(valkey, "lost").keys() == {b"1"}
     assert Epochs(build, spec, generation=2).last == 0

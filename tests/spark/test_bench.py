@@ -137,3 +137,10 @@ def test_a_database_that_is_followed(tmp_path: Path) -> None:
     assert "| one change a transaction: Penstock" in text
     assert "| in a view " in text
     assert "| write-ahead log, capture running " in text
+
+
+@pytest.mark.long
+def test_stores_as_sinks(tmp_path: Path) -> None:
+    text = ran("sinks", "--rows", "2000", document=tmp_path / "out.md")
+    for told in ("| PostgreSQL, upserts", "| Valkey, hashes", "| DuckDB", "| Parquet", "| Delta", "**An epoch without rows**"):
+        assert told in text

@@ -18,4 +18,24 @@ from penstock.sinks.stores.search import search
 from penstock.sinks.stores.sqlite import sqlite
 from penstock.sinks.stores.tantivy import tantivy
 
-__all__ = ["ParquetFiles", "Refused", "call", "command", "delta", "duckdb", "email", "iceberg", "opensearch", "parquet", "parquet_files", "postgres", "push", "read_parquet", "redis", "search", "sqlite", "tantivy", "webhook"]
+__all__ = [
+    "ParquetFiles",
+    "Refused",
+    "call",
+    "command",
+    "delta",
+    "duckdb",
+    "email",
+    "iceberg",
+    "opensearch",
+    "parquet",
+    "parquet_files",
+    "postgres",
+    "push",
+    "read_parquet",
+    "redis",
+    "search",
+    "sqlite",
+    "tantivy",
+    "webhook",
+]

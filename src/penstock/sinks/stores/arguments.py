@@ -6,7 +6,7 @@ from typing import Any, Literal, get_args
 from penstock.errors import BadInput
 
 OnError = Literal["dead", "stop"]  # what becomes of a row that the store refuses
-OnConflict = Literal["update", "ignore", "error"]  # what becomes of a row whose key is there
+OnConflict = Literal["update", "ignore"]  # what becomes of a row whose key is there
 
 
 def one_of(what: str, given: str, allowed: Any) -> None:

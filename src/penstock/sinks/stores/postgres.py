@@ -13,6 +13,7 @@ from penstock.errors import SinkError, SinkUnavailable, install
 from penstock.plan.outputs import SinkDefinition
 from penstock.sinks.port import Marker, SinkSpec
 from penstock.sinks.stores.arguments import OnConflict, OnError, names, one_of
+from penstock.sinks.stores.changes import Keep
 from penstock.sinks.stores.places import Password, Place
 from penstock.sinks.stores.port import Changes, Note, Refusal
 from penstock.sinks.stores.postgres_tables import GONE, STAGED, Target, listed, prepare
@@ -57,7 +58,8 @@ class PostgresDefinition(SinkDefinition):
     def build(self, context: "SinkContext") -> "Sink":
         from penstock.sinks.stores.sink import StoreSink
 
-        return StoreSink(context, PostgresStore(self, context.spec), self.on_error == "stop")
+        keep: Keep = "first" if self.on_conflict == "ignore" else "last"
+        return StoreSink(context, PostgresStore(self, context.spec), self.on_error == "stop", keep)
 
 
 def postgres(
@@ -74,7 +76,7 @@ def postgres(
 
     `table` is made where it is missing, with a key; it gains columns that the flow gains. `key` names the columns that tell rows
     apart; left out, they are those of the step, and rows that have none are appended. `on_conflict`: what happens to a row whose
-    key is there: it is updated, the new one is ignored, or refused as an error of the row. `soft_delete`: a column that gets the
+    key is there: it is updated, or the new one is ignored. `soft_delete`: a column that gets the
     time of a delete, instead of the row being deleted. `on_error`: a row that the table refuses (a constraint, a type) becomes a
     dead letter, or stops the flow. Needs the extra `postgres`."""
     Password(password, Place.of(url, "PostgreSQL", 5432))
@@ -241,7 +243,7 @@ class PostgresTransaction:
         statement = sql.SQL("INSERT INTO {} ({}) SELECT {} FROM {}").format(
             self._target.name(), values, values, sql.Identifier(STAGED)
         )
-        if not key or definition.on_conflict == "error":
+        if not key:
             return statement
         sets = [sql.SQL("{0} = excluded.{0}").format(sql.Identifier(name)) for name in names if name not in key]
         sets += [sql.SQL("{} = NULL").format(sql.Identifier(definition.soft_delete))] if definition.soft_delete else []

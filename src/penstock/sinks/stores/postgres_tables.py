@@ -10,7 +10,7 @@ from penstock.core.columns import TIME
 from penstock.core.schema import TIMESTAMP, Schema
 from penstock.errors import SinkError
 from penstock.sinks.port import SinkSpec
-from penstock.sinks.stores.tables import MARKERS, TableName, too_long
+from penstock.sinks.stores.tables import MARKERS, TableName, check_key, too_long
 
 if TYPE_CHECKING:
     import psycopg
@@ -68,6 +68,7 @@ class Target:
 
 def prepare(connection: "Connection", target: Target, called: str) -> None:
     """Makes the table, or adds columns that are new, and makes the rest; SinkError if the table that is there does not fit."""
+    check_key(called, target.spec)
     if name := too_long(target.spec.schema):
         raise SinkError(
             f"column {name[:40]!r}… has a longer name than PostgreSQL keeps", hint="select it under a name of 63 bytes at most"

@@ -7,7 +7,7 @@ import pyarrow as pa
 from penstock.errors import SinkError, SinkUnavailable
 from penstock.sinks.admission import admitted
 from penstock.sinks.port import Delivery, Marker, SinkContext
-from penstock.sinks.stores.changes import changes_of, merged
+from penstock.sinks.stores.changes import Keep, changes_of, merged
 from penstock.sinks.stores.port import Changes, Note, Refusal, Store, Transaction
 
 POINTS = ("store.begun", "store.rows", "store.marker", "store.committed")
@@ -16,13 +16,14 @@ REASON = "__reason"  # string: why the store refused the row, in what is kept of
 
 class StoreSink:
     """Delivers to any store. An epoch that the store has is skipped, older drivers and other lives of the flow are refused.
-    stops: whether a row that the store refuses stops the flow, or becomes a dead letter.
+    stops: whether a row that the store refuses stops the flow, or becomes a dead letter. keep: which of several rows with one key
+    holds, where rows stay.
 
     `fail` of the context is called with each of POINTS as it is passed."""
 
-    def __init__(self, context: SinkContext, store: Store, stops: bool = False) -> None:
+    def __init__(self, context: SinkContext, store: Store, stops: bool = False, keep: Keep = "last") -> None:
         self._spec, self._storage, self._fail, self._refuse = context.spec, context.storage, context.fail, context.refuse
-        self._store, self._stops = store, stops
+        self._store, self._stops, self._keep = store, stops, keep
         self._has = -1  # the last epoch that we know to be there
 
     def open(self, incarnation: str, generation: int) -> int:
@@ -60,9 +61,8 @@ class StoreSink:
             new = [delivery.files for delivery in deliveries if delivery.marker.epoch > has]
             if not new:
                 return
-            refused = self._write(
-                transaction, merged([changes_of(self._spec, self._storage, files) for files in new], self._spec.key)
-            )
+            changes = [changes_of(self._spec, self._storage, files, self._keep) for files in new]
+            refused = self._write(transaction, merged(changes, self._spec, self._keep))
             self._fail("store.rows")
             transaction.keep(Note(marker, refused))
             self._fail("store.marker")

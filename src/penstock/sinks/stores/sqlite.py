@@ -16,9 +16,10 @@ from penstock.errors import BadInput, SinkError, SinkUnavailable
 from penstock.plan.outputs import SinkDefinition
 from penstock.sinks.port import Marker, SinkSpec
 from penstock.sinks.stores.arguments import OnConflict, OnError, names, one_of
+from penstock.sinks.stores.changes import Keep
 from penstock.sinks.stores.port import Changes, Note, Refusal
 from penstock.sinks.stores.refusing import RowRefused, accepted
-from penstock.sinks.stores.tables import MARKERS, TableName
+from penstock.sinks.stores.tables import MARKERS, TableName, check_key
 from penstock.sinks.stores.texts import texts_of
 
 if TYPE_CHECKING:
@@ -54,7 +55,8 @@ class SqliteDefinition(SinkDefinition):
     def build(self, context: "SinkContext") -> "Sink":
         from penstock.sinks.stores.sink import StoreSink
 
-        return StoreSink(context, SqliteStore(self, context.spec), self.on_error == "stop")
+        keep: Keep = "first" if self.on_conflict == "ignore" else "last"
+        return StoreSink(context, SqliteStore(self, context.spec), self.on_error == "stop", keep)
 
 
 def sqlite(
@@ -122,6 +124,7 @@ class SqliteStore:
             self._connection = None
 
     def _prepare(self, connection: sqlite3.Connection) -> None:
+        check_key(self.called, self._spec)
         connection.execute(
             f"CREATE TABLE IF NOT EXISTS {MARKERS} (flow TEXT, sink TEXT, incarnation TEXT NOT NULL, generation INTEGER NOT NULL, "
             "epoch INTEGER NOT NULL, refused BLOB, PRIMARY KEY (flow, sink))"
@@ -216,7 +219,7 @@ class SqliteTransaction:
         columns, key, definition = self._spec.schema.names, self._spec.key, self._definition
         marks = ", ".join("?" * len(columns))
         statement = f"INSERT INTO {self._table} ({', '.join(map(_quoted, columns))}) VALUES ({marks})"
-        if not key or definition.on_conflict == "error":
+        if not key:
             return statement
         sets = [f"{_quoted(name)} = excluded.{_quoted(name)}" for name in columns if name not in key]
         sets += [f"{_quoted(definition.soft_delete)} = NULL"] if definition.soft_delete else []

@@ -4,7 +4,8 @@ import re
 from dataclasses import dataclass
 
 from penstock.core.schema import Schema
-from penstock.errors import BadInput
+from penstock.errors import BadInput, SinkError
+from penstock.sinks.port import SinkSpec
 
 MARKERS = "penstock_marker"  # the table with the markers, beside the one that is written
 _LONGEST = 63  # bytes of a name; PostgreSQL would cut longer ones
@@ -44,3 +45,12 @@ def _fits(part: str) -> bool:
 def too_long(schema: Schema) -> str | None:
     """The first column whose name a database would cut, so that two could become one."""
     return next((name for name in schema.names if len(name.encode()) > _LONGEST), None)
+
+
+def check_key(called: str, spec: SinkSpec) -> None:
+    """Refuses rows that change where no column tells them apart: a table has no place for their position."""
+    if spec.updating and not spec.key:
+        raise SinkError(
+            f"{called} cannot take rows that change: no column tells them apart",
+            hint="name the columns that do: key=…",
+        )
