@@ -10,6 +10,7 @@ from penstock.engine.run import waiting
 from penstock.engine.run.epoch import apart
 from penstock.engine.run.epoch.decision import Decisions
 from penstock.engine.run.epoch.deliver import Deliverer, Target
+from penstock.engine.run.epoch.sweep import Sweeper
 from penstock.engine.run.waiting import WaitMessages
 from penstock.errors import Mismatch, SinkError, SinkUnavailable
 from penstock.sinks.port import Delivery, nothing
@@ -161,3 +162,22 @@ def test_a_run_that_ends_says_what_a_sink_has_not_got(started: Start) -> None:
     assert out.finish() == ["epochs 0 to 1 of out will be delivered by the next start: the store is away"]
     with pytest.raises(SinkUnavailable, match="the store is away"):
         out.caught_up(0.01)
+
+
+def test_what_is_kept_for_a_sink_that_is_away_is_what_was_staged_and_no_state() -> None:
+    decisions = kept()
+    sweeper = Sweeper(decisions.storage, decisions, keep=2)
+    for epoch in range(6):
+        files = (f"state/sales/{epoch}-a.arrow", "state/sales/0-shared.arrow")
+        for path in (*files, f"staged/{epoch}-out.arrow"):
+            if path not in decisions.storage.files:  # type: ignore[attr-defined]
+                decisions.storage.publish(path, b"")
+        decisions.publish(decided(epoch, files))
+        sweeper.sweep(decided(epoch, files), delivered=-1)
+    assert decisions.epochs() == [0, 1, 2, 3, 4, 5]
+    assert decisions.storage.list("staged") == [f"{epoch}-out.arrow" for epoch in range(6)]
+    assert decisions.storage.list("state/sales") == ["0-shared.arrow", "4-a.arrow", "5-a.arrow"]
+    sweeper.sweep(decided(5, files), delivered=5)
+    assert decisions.epochs() == [4, 5]
+    assert decisions.storage.list("staged") == ["4-out.arrow", "5-out.arrow"]
+    assert decisions.storage.list("state/sales") == ["0-shared.arrow", "4-a.arrow", "5-a.arrow"]
