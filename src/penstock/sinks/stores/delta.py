@@ -12,22 +12,23 @@ import orjson
 import pyarrow as pa
 
 from penstock.errors import SinkError, SinkUnavailable, install
-from penstock.plan.outputs import SinkDefinition
 from penstock.sinks.port import Marker, SinkSpec
 from penstock.sinks.stores.arguments import names
+from penstock.sinks.stores.definition import StoreDefinition
 from penstock.sinks.stores.port import Changes, Note, Refusal
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
 
-    from penstock.sinks.port import Sink, SinkContext
+    from penstock.sinks.port import SinkContext
+    from penstock.sinks.stores.port import Store
 
 _GONE = "__gone"  # bool, in what is merged: the row of this key goes
 _LASTING = ("Invalid data found", "Error during planning", "Invariant")  # in errors that do not pass: constraints, types
 
 
 @dataclass(frozen=True)
-class DeltaDefinition(SinkDefinition):
+class DeltaDefinition(StoreDefinition):
     """`stream.sink(delta(…))`"""
 
     path: str
@@ -35,21 +36,13 @@ class DeltaDefinition(SinkDefinition):
     partition_by: tuple[str, ...] = ()
 
     kind: ClassVar[str] = "delta"
-    ordered: ClassVar[bool] = True
-    apart: ClassVar[bool] = True
 
     @property
     def target(self) -> str:
         return PurePath(self.path).name
 
-    @property
-    def columns(self) -> tuple[str, ...] | None:
-        return self.key
-
-    def build(self, context: "SinkContext") -> "Sink":
-        from penstock.sinks.stores.sink import StoreSink
-
-        return StoreSink(context, DeltaStore(self, context.spec))
+    def store(self, context: "SinkContext") -> "Store":
+        return DeltaStore(self, context.spec)
 
 
 def delta(

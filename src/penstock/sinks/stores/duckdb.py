@@ -11,9 +11,9 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.errors import BadInput, SinkError, SinkUnavailable, install
-from penstock.plan.outputs import SinkDefinition
 from penstock.sinks.port import Marker, SinkSpec
 from penstock.sinks.stores.arguments import OnError, names, one_of
+from penstock.sinks.stores.definition import StoreDefinition
 from penstock.sinks.stores.duckdb_tables import Target, prepare, quoted
 from penstock.sinks.stores.port import Changes, Note, Refusal
 from penstock.sinks.stores.refusing import RowRefused, accepted
@@ -23,13 +23,14 @@ from penstock.storage.home import make_private
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
-    from penstock.sinks.port import Sink, SinkContext
+    from penstock.sinks.port import SinkContext
+    from penstock.sinks.stores.port import Store
 
 _PUT, _KEYS = "penstock_put", "penstock_keys"  # Arrow tables, as statements call them
 
 
 @dataclass(frozen=True)
-class DuckdbDefinition(SinkDefinition):
+class DuckdbDefinition(StoreDefinition):
     """`stream.sink(duckdb(…))`"""
 
     path: str
@@ -39,21 +40,13 @@ class DuckdbDefinition(SinkDefinition):
     on_error: OnError = "dead"
 
     kind: ClassVar[str] = "duckdb"
-    ordered: ClassVar[bool] = True
-    apart: ClassVar[bool] = True
 
     @property
     def target(self) -> str:
         return self.table
 
-    @property
-    def columns(self) -> tuple[str, ...] | None:
-        return self.key
-
-    def build(self, context: "SinkContext") -> "Sink":
-        from penstock.sinks.stores.sink import StoreSink
-
-        return StoreSink(context, DuckdbStore(self, context.spec), self.on_error == "stop")
+    def store(self, context: "SinkContext") -> "Store":
+        return DuckdbStore(self, context.spec)
 
 
 def duckdb(

@@ -12,9 +12,9 @@ import pyarrow as pa
 from penstock.core.time import duration
 from penstock.errors import BadInput, SinkError, SinkUnavailable, install
 from penstock.log.kafka.secrets import check_reference, secret
-from penstock.plan.outputs import SinkDefinition
 from penstock.sinks.port import Marker, SinkSpec
 from penstock.sinks.stores.arguments import names
+from penstock.sinks.stores.definition import StoreDefinition
 from penstock.sinks.stores.iceberg_tables import arrow_schema, fit, matching, without
 from penstock.sinks.stores.places import SECRET, Place
 from penstock.sinks.stores.port import Changes, Note, Refusal
@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
     from pyiceberg.table import Table
 
-    from penstock.sinks.port import Sink, SinkContext
+    from penstock.sinks.port import SinkContext
+    from penstock.sinks.stores.port import Store
 
 # Of a table that is made: every epoch leaves a metadata file, of which the last ones are enough.
 _MADE = {"write.metadata.delete-after-commit.enabled": "true", "write.metadata.previous-versions-max": "20"}
@@ -32,7 +33,7 @@ RETRIES = "commit.retry.num-retries"
 
 
 @dataclass(frozen=True)
-class IcebergDefinition(SinkDefinition):
+class IcebergDefinition(StoreDefinition):
     """`stream.sink(iceberg(…))`"""
 
     catalog: str
@@ -42,21 +43,13 @@ class IcebergDefinition(SinkDefinition):
     keep: timedelta = timedelta(minutes=10)
 
     kind: ClassVar[str] = "iceberg"
-    ordered: ClassVar[bool] = True
-    apart: ClassVar[bool] = True
 
     @property
     def target(self) -> str:
         return self.table
 
-    @property
-    def columns(self) -> tuple[str, ...] | None:
-        return self.key
-
-    def build(self, context: "SinkContext") -> "Sink":
-        from penstock.sinks.stores.sink import StoreSink
-
-        return StoreSink(context, IcebergStore(self, context.spec))
+    def store(self, context: "SinkContext") -> "Store":
+        return IcebergStore(self, context.spec)
 
 
 def iceberg(

@@ -11,16 +11,17 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from penstock.errors import BadInput, SinkError, SinkUnavailable
-from penstock.plan.outputs import SinkDefinition
 from penstock.sinks.port import Marker, SinkSpec
 from penstock.sinks.stores.arguments import OnError, names, one_of
+from penstock.sinks.stores.definition import StoreDefinition
 from penstock.sinks.stores.opensearch_http import PORT, Address, Client, reason_of, segment
 from penstock.sinks.stores.opensearch_rows import deletes, mapping_of, puts, requests
 from penstock.sinks.stores.places import Password, Place
 from penstock.sinks.stores.port import Changes, Note, Refusal
 
 if TYPE_CHECKING:
-    from penstock.sinks.port import Sink, SinkContext
+    from penstock.sinks.port import SinkContext
+    from penstock.sinks.stores.port import Store
 
 MARKERS = "penstock-marker"  # the index with the markers of all sinks
 KEPT_DELETES = "1d"  # how long a deleted document's version is remembered; 60 seconds if nobody says more
@@ -28,7 +29,7 @@ _CONFLICT = 409  # somebody was faster; of a document: this version, or a newer 
 
 
 @dataclass(frozen=True)
-class OpenSearchDefinition(SinkDefinition):
+class OpenSearchDefinition(StoreDefinition):
     """`stream.sink(opensearch(…))`"""
 
     url: str = field(repr=False)
@@ -38,21 +39,13 @@ class OpenSearchDefinition(SinkDefinition):
     on_error: OnError = "dead"
 
     kind: ClassVar[str] = "opensearch"
-    ordered: ClassVar[bool] = True
-    apart: ClassVar[bool] = True
 
     @property
     def target(self) -> str:
         return self.index
 
-    @property
-    def columns(self) -> tuple[str, ...] | None:
-        return self.key
-
-    def build(self, context: "SinkContext") -> "Sink":
-        from penstock.sinks.stores.sink import StoreSink
-
-        return StoreSink(context, OpenSearchStore(self, context.spec), self.on_error == "stop")
+    def store(self, context: "SinkContext") -> "Store":
+        return OpenSearchStore(self, context.spec)
 
 
 def opensearch(

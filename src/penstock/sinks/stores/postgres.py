@@ -10,10 +10,10 @@ import pyarrow as pa
 from penstock.core.columns import TIME
 from penstock.core.schema import TIMESTAMP
 from penstock.errors import SinkError, SinkUnavailable, install
-from penstock.plan.outputs import SinkDefinition
 from penstock.sinks.port import Marker, SinkSpec
 from penstock.sinks.stores.arguments import OnConflict, OnError, names, one_of
 from penstock.sinks.stores.changes import Keep
+from penstock.sinks.stores.definition import StoreDefinition
 from penstock.sinks.stores.places import Password, Place
 from penstock.sinks.stores.port import Changes, Note, Refusal
 from penstock.sinks.stores.postgres_tables import GONE, STAGED, Target, listed, prepare
@@ -25,14 +25,15 @@ if TYPE_CHECKING:
     import psycopg
     from psycopg import sql
 
-    from penstock.sinks.port import Sink, SinkContext
+    from penstock.sinks.port import SinkContext
+    from penstock.sinks.stores.port import Store
 
 CONNECT_SECONDS = 10
 _SESSION = "-c TimeZone=UTC -c DateStyle=ISO -c client_min_messages=warning"
 
 
 @dataclass(frozen=True)
-class PostgresDefinition(SinkDefinition):
+class PostgresDefinition(StoreDefinition):
     """`stream.sink(postgres(…))`"""
 
     url: str = field(repr=False)
@@ -44,22 +45,17 @@ class PostgresDefinition(SinkDefinition):
     on_error: OnError = "dead"
 
     kind: ClassVar[str] = "postgres"
-    ordered: ClassVar[bool] = True
-    apart: ClassVar[bool] = True
 
     @property
     def target(self) -> str:
         return self.table
 
     @property
-    def columns(self) -> tuple[str, ...] | None:
-        return self.key
+    def holds(self) -> Keep:
+        return "first" if self.on_conflict == "ignore" else "last"
 
-    def build(self, context: "SinkContext") -> "Sink":
-        from penstock.sinks.stores.sink import StoreSink
-
-        keep: Keep = "first" if self.on_conflict == "ignore" else "last"
-        return StoreSink(context, PostgresStore(self, context.spec), self.on_error == "stop", keep)
+    def store(self, context: "SinkContext") -> "Store":
+        return PostgresStore(self, context.spec)
 
 
 def postgres(

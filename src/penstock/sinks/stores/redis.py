@@ -8,16 +8,17 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from penstock.core.time import duration
 from penstock.errors import BadInput, SinkError, SinkUnavailable
-from penstock.plan.outputs import SinkDefinition
 from penstock.sinks.port import Marker, SinkSpec
 from penstock.sinks.stores.arguments import OnError, names, one_of
+from penstock.sinks.stores.definition import StoreDefinition
 from penstock.sinks.stores.places import Password, Place
 from penstock.sinks.stores.port import Changes, Note, Refusal
 from penstock.sinks.stores.redis_rows import LONGEST, Commands, Encoder, RowFormat, Value
 from penstock.sinks.stores.resp import PORT, Address, Connection, ReplyError, command, pairs
 
 if TYPE_CHECKING:
-    from penstock.sinks.port import Sink, SinkContext
+    from penstock.sinks.port import SinkContext
+    from penstock.sinks.stores.port import Store
 
 Mode = Literal["write", "invalidate"]
 Connect = Callable[[Address, str | None], Connection]
@@ -36,7 +37,7 @@ _HINTS = {
 
 
 @dataclass(frozen=True)
-class RedisDefinition(SinkDefinition):
+class RedisDefinition(StoreDefinition):
     """`stream.sink(redis(…))`"""
 
     url: str = field(repr=False)
@@ -50,21 +51,13 @@ class RedisDefinition(SinkDefinition):
     on_error: OnError = "dead"
 
     kind: ClassVar[str] = "redis"
-    ordered: ClassVar[bool] = True
-    apart: ClassVar[bool] = True
 
     @property
     def target(self) -> str:
         return self.prefix.replace(":", ".")
 
-    @property
-    def columns(self) -> tuple[str, ...] | None:
-        return self.key
-
-    def build(self, context: "SinkContext") -> "Sink":
-        from penstock.sinks.stores.sink import StoreSink
-
-        return StoreSink(context, RedisStore(self, context.spec), self.on_error == "stop")
+    def store(self, context: "SinkContext") -> "Store":
+        return RedisStore(self, context.spec)
 
     def details(self, key: tuple[str, ...]) -> str:
         what = "invalidated" if self.mode == "invalidate" else self.value

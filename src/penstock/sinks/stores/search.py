@@ -11,23 +11,24 @@ import pyarrow as pa
 
 from penstock.core.arrow import one_array
 from penstock.errors import SinkError
-from penstock.plan.outputs import SinkDefinition
 from penstock.sinks.port import Marker, SinkSpec
 from penstock.sinks.sqlite_values import to_sqlite
 from penstock.sinks.stores.arguments import OnError, names, one_of
+from penstock.sinks.stores.definition import StoreDefinition
 from penstock.sinks.stores.port import Changes, Note, Refusal
 from penstock.sinks.stores.refusing import RowRefused, accepted
 from penstock.sinks.stores.search_index import IndexMeta, IndexPlace, Words
 from penstock.sinks.stores.search_tables import SUFFIX, connect, listed, prepare, translated
 
 if TYPE_CHECKING:
-    from penstock.sinks.port import Sink, SinkContext
+    from penstock.sinks.port import SinkContext
+    from penstock.sinks.stores.port import Store
 
 Connect = Callable[[Path], sqlite3.Connection]
 
 
 @dataclass(frozen=True)
-class SearchDefinition(SinkDefinition):
+class SearchDefinition(StoreDefinition):
     """`stream.sink(search(…))`"""
 
     place: IndexPlace
@@ -37,21 +38,15 @@ class SearchDefinition(SinkDefinition):
     on_error: OnError = "dead"
 
     kind: ClassVar[str] = "search"
-    ordered: ClassVar[bool] = True
+    apart: ClassVar[bool] = False  # it is on this machine
 
     @property
     def target(self) -> str:
         return self.place.target
 
-    @property
-    def columns(self) -> tuple[str, ...] | None:
-        return self.key
-
-    def build(self, context: "SinkContext") -> "Sink":
-        from penstock.sinks.stores.sink import StoreSink
-
+    def store(self, context: "SinkContext") -> "Store":
         path = self.place.path(context.views.parent, SUFFIX)
-        return StoreSink(context, SearchStore(self, context.spec, path), self.on_error == "stop")
+        return SearchStore(self, context.spec, path)
 
 
 def search(

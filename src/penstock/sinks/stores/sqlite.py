@@ -13,24 +13,25 @@ from penstock.core.arrow import one_array
 from penstock.core.columns import TIME
 from penstock.core.schema import TIMESTAMP, Schema
 from penstock.errors import BadInput, SinkError, SinkUnavailable
-from penstock.plan.outputs import SinkDefinition
 from penstock.sinks.port import Marker, SinkSpec
 from penstock.sinks.stores.arguments import OnConflict, OnError, names, one_of
 from penstock.sinks.stores.changes import Keep
+from penstock.sinks.stores.definition import StoreDefinition
 from penstock.sinks.stores.port import Changes, Note, Refusal
 from penstock.sinks.stores.refusing import RowRefused, accepted
 from penstock.sinks.stores.tables import MARKERS, TableName, check_key
 from penstock.sinks.stores.texts import texts_of
 
 if TYPE_CHECKING:
-    from penstock.sinks.port import Sink, SinkContext
+    from penstock.sinks.port import SinkContext
+    from penstock.sinks.stores.port import Store
 
 _WAIT = 10.0  # seconds for another process that writes to the same file
 _PASSING = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN)
 
 
 @dataclass(frozen=True)
-class SqliteDefinition(SinkDefinition):
+class SqliteDefinition(StoreDefinition):
     """`stream.sink(sqlite(…))`"""
 
     path: str
@@ -41,22 +42,17 @@ class SqliteDefinition(SinkDefinition):
     on_error: OnError = "dead"
 
     kind: ClassVar[str] = "sqlite"
-    ordered: ClassVar[bool] = True
-    apart: ClassVar[bool] = True
 
     @property
     def target(self) -> str:
         return self.table
 
     @property
-    def columns(self) -> tuple[str, ...] | None:
-        return self.key
+    def holds(self) -> Keep:
+        return "first" if self.on_conflict == "ignore" else "last"
 
-    def build(self, context: "SinkContext") -> "Sink":
-        from penstock.sinks.stores.sink import StoreSink
-
-        keep: Keep = "first" if self.on_conflict == "ignore" else "last"
-        return StoreSink(context, SqliteStore(self, context.spec), self.on_error == "stop", keep)
+    def store(self, context: "SinkContext") -> "Store":
+        return SqliteStore(self, context.spec)
 
 
 def sqlite(

@@ -10,9 +10,9 @@ import pyarrow as pa
 
 from penstock.core.arrow import filled, one_array
 from penstock.errors import SinkError
-from penstock.plan.outputs import SinkDefinition
 from penstock.sinks.port import SinkSpec
 from penstock.sinks.stores.arguments import names, one_of
+from penstock.sinks.stores.definition import StoreDefinition
 from penstock.sinks.stores.keys import digests_of
 from penstock.sinks.stores.port import Changes, Note, Refusal
 from penstock.sinks.stores.search_index import IndexMeta, IndexPlace
@@ -35,7 +35,8 @@ from penstock.storage.home import make_private
 if TYPE_CHECKING:
     from tantivy import Index, IndexWriter
 
-    from penstock.sinks.port import Sink, SinkContext
+    from penstock.sinks.port import SinkContext
+    from penstock.sinks.stores.port import Store
 
 WholeWords = Literal["words", "english"]
 _HEAP = 64 << 20  # bytes of documents that are in memory before they become a segment
@@ -43,7 +44,7 @@ Begin = Callable[["Index", "IndexWriter", IndexMeta], "TantivyTransaction"]
 
 
 @dataclass(frozen=True)
-class TantivyDefinition(SinkDefinition):
+class TantivyDefinition(StoreDefinition):
     """`stream.sink(tantivy(…))`"""
 
     place: IndexPlace
@@ -52,20 +53,14 @@ class TantivyDefinition(SinkDefinition):
     words: WholeWords = "words"
 
     kind: ClassVar[str] = "tantivy"
-    ordered: ClassVar[bool] = True
+    apart: ClassVar[bool] = False  # it is on this machine
 
     @property
     def target(self) -> str:
         return self.place.target
 
-    @property
-    def columns(self) -> tuple[str, ...] | None:
-        return self.key
-
-    def build(self, context: "SinkContext") -> "Sink":
-        from penstock.sinks.stores.sink import StoreSink
-
-        return StoreSink(context, TantivyStore(self, context.spec, self.place.path(context.views.parent, "")))
+    def store(self, context: "SinkContext") -> "Store":
+        return TantivyStore(self, context.spec, self.place.path(context.views.parent, ""))
 
 
 def tantivy(

@@ -9,15 +9,16 @@ from typing import TYPE_CHECKING, ClassVar
 
 from penstock.core.time import duration
 from penstock.errors import BadInput
-from penstock.plan.outputs import SinkDefinition
 from penstock.sinks.stores.arguments import names
+from penstock.sinks.stores.definition import StoreDefinition
 
 if TYPE_CHECKING:
-    from penstock.sinks.port import Sink, SinkContext, SinkSpec
+    from penstock.sinks.port import SinkContext, SinkSpec
+    from penstock.sinks.stores.port import Store
 
 
 @dataclass(frozen=True)
-class ParquetDefinition(SinkDefinition):
+class ParquetDefinition(StoreDefinition):
     """`stream.sink(parquet(…))`"""
 
     directory: str
@@ -26,24 +27,17 @@ class ParquetDefinition(SinkDefinition):
     keep: timedelta = timedelta(minutes=10)
 
     kind: ClassVar[str] = "parquet"
-    ordered: ClassVar[bool] = True
-    apart: ClassVar[bool] = True
 
     @property
     def target(self) -> str:
         return PurePath(self.directory).name
 
-    @property
-    def columns(self) -> tuple[str, ...] | None:
-        return self.key
-
-    def build(self, context: "SinkContext") -> "Sink":
+    def store(self, context: "SinkContext") -> "Store":
         from penstock.sinks.stores.parquet.store import ParquetStore
-        from penstock.sinks.stores.sink import StoreSink
         from penstock.storage.local import LocalStorage
 
         check_partitions(self, context.spec)
-        return StoreSink(context, ParquetStore(self, context.spec, LocalStorage(self.directory)))
+        return ParquetStore(self, context.spec, LocalStorage(self.directory))
 
 
 def parquet(

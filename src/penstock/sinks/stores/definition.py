@@ -1,0 +1,40 @@
+"""What the definitions of all stores have in common."""
+
+from abc import abstractmethod
+from typing import TYPE_CHECKING, ClassVar
+
+from penstock.plan.outputs import SinkDefinition
+from penstock.sinks.stores.arguments import OnError
+from penstock.sinks.stores.changes import Keep
+
+if TYPE_CHECKING:
+    from penstock.sinks.port import Sink, SinkContext
+    from penstock.sinks.stores.port import Store
+
+
+class StoreDefinition(SinkDefinition):
+    """A store as a frozen value. It says how its `Store` is made; `StoreSink` delivers to it."""
+
+    ordered: ClassVar[bool] = True
+    apart: ClassVar[bool] = True
+
+    key: tuple[str, ...] | None
+    on_error: OnError = "dead"
+
+    @property
+    def columns(self) -> tuple[str, ...] | None:
+        return self.key
+
+    @property
+    def holds(self) -> Keep:
+        """Which of several rows with one key holds, where rows stay."""
+        return "last"
+
+    @abstractmethod
+    def store(self, context: "SinkContext") -> "Store":
+        """Called by the driver at every start of the flow."""
+
+    def build(self, context: "SinkContext") -> "Sink":
+        from penstock.sinks.stores.sink import StoreSink
+
+        return StoreSink(context, self.store(context), self.on_error == "stop", self.holds)
