@@ -4,8 +4,8 @@ from pathlib import Path
 from typing import Any
 
 from penstock.sinks import search, tantivy
-from penstock.sinks.stores.search import SearchDefinition
-from penstock.sinks.stores.tantivy import TantivyDefinition
+from penstock.sinks.stores.search.fts5 import SearchDefinition
+from penstock.sinks.stores.search.tantivy import TantivyDefinition
 
 KINDS = ("fts5", "tantivy")
 

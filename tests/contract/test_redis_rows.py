@@ -10,7 +10,7 @@ from penstock.core.change import Op
 from penstock.core.position import Position
 from penstock.errors import BadInput, SinkError, SinkUnavailable
 from penstock.sinks import redis
-from penstock.sinks.stores.redis import RedisDefinition
+from penstock.sinks.stores.redis.store import RedisDefinition
 from penstock.testing.servers.valkey import ValkeyServer
 from redis_keys import found
 from store_epochs import Epochs, spec_of

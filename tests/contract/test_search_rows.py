@@ -10,8 +10,8 @@ from penstock.core.change import Op
 from penstock.errors import BadInput, Damaged, Mismatch, NotFound, PenstockError, SinkError, SinkUnavailable
 from penstock.sinks import search, tantivy
 from penstock.sinks.port import SinkContext
-from penstock.sinks.stores.search import SearchStore
-from penstock.sinks.stores.search_tables import connect
+from penstock.sinks.stores.search.fts5 import SearchStore
+from penstock.sinks.stores.search.fts5_tables import connect
 from penstock.sinks.stores.sink import StoreSink
 from penstock.views.search import SCORE, SearchIndex, list_indexes
 from search_kinds import KINDS, definition_of, path_of

@@ -80,7 +80,7 @@ def test_more_keys_than_are_listed_are_replaced_exactly(tmp_path: Path) -> None:
 
 
 def test_old_snapshots_expire(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.sinks.stores.iceberg.MOST_SNAPSHOTS", 10)
+    monkeypatch.setattr("penstock.sinks.stores.files.iceberg.MOST_SNAPSHOTS", 10)
     sink = built(tmp_path, staged_epochs(EPOCHS), keep="0 seconds")
     sink.open("life", 1)
     for epoch in range(15):

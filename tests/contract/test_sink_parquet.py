@@ -16,10 +16,10 @@ from penstock.errors import BadInput, NotFound, SinkError, SinkUnavailable
 from penstock.log.memory import MemoryLog
 from penstock.sinks import parquet, parquet_files, read_parquet
 from penstock.sinks.port import Sink, SinkContext, SinkSpec, nothing
-from penstock.sinks.stores.parquet.compaction import Merges, compact, everything, forget, planned
-from penstock.sinks.stores.parquet.manifest import KEPT, Manifest, Manifests
-from penstock.sinks.stores.parquet.reading import rows_of
-from penstock.sinks.stores.parquet.store import ParquetStore
+from penstock.sinks.stores.files.parquet.compaction import Merges, compact, everything, forget, planned
+from penstock.sinks.stores.files.parquet.manifest import KEPT, Manifest, Manifests
+from penstock.sinks.stores.files.parquet.reading import rows_of
+from penstock.sinks.stores.files.parquet.store import ParquetStore
 from penstock.sinks.stores.sink import StoreSink
 from penstock.storage.local import LocalStorage
 from penstock.storage.memory import MemoryStorage

@@ -16,8 +16,8 @@ import pytest
 from penstock.errors import BadInput, SinkError, SinkUnavailable
 from penstock.sinks import postgres as definition_of
 from penstock.sinks.port import SinkContext, SinkSpec
-from penstock.sinks.stores.postgres import PostgresDefinition
 from penstock.sinks.stores.sink import POINTS
+from penstock.sinks.stores.sql.postgres import PostgresDefinition
 from penstock.storage.port import Storage
 from penstock.testing.contracts.sink import Crash, CrashAt, Row, SinkContract
 from penstock.testing.contracts.sink_changes import ChangesContract, Held

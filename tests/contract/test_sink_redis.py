@@ -9,8 +9,8 @@ import orjson
 import pytest
 
 from penstock.sinks.port import SinkContext, SinkSpec
-from penstock.sinks.stores.redis import redis
-from penstock.sinks.stores.redis_rows import Value
+from penstock.sinks.stores.redis.rows import Value
+from penstock.sinks.stores.redis.store import redis
 from penstock.sinks.stores.sink import POINTS
 from penstock.storage.port import Storage
 from penstock.testing.contracts.sink import Row, SinkContract

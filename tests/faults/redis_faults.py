@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 
 from penstock.sinks.port import Sink, SinkContext
 from penstock.sinks.stores.port import Changes, Note, Refusal
-from penstock.sinks.stores.redis import RedisDefinition, RedisStore, RedisTransaction
-from penstock.sinks.stores.resp import Address, Bytes, Connection, Reply, command
+from penstock.sinks.stores.redis.resp import Address, Bytes, Connection, Reply, command
+from penstock.sinks.stores.redis.store import RedisDefinition, RedisStore, RedisTransaction
 from penstock.sinks.stores.sink import StoreSink
 
 EXEC = command("EXEC")

@@ -16,8 +16,8 @@ from penstock.core.change import Op
 from penstock.errors import Mismatch, SinkUnavailable
 from penstock.sinks import opensearch as index_of
 from penstock.sinks.port import Sink, SinkContext
-from penstock.sinks.stores.opensearch import OpenSearchStore
-from penstock.sinks.stores.opensearch_http import Answer, Client
+from penstock.sinks.stores.search.opensearch import OpenSearchStore
+from penstock.sinks.stores.search.opensearch_http import Answer, Client
 from penstock.sinks.stores.sink import StoreSink
 from penstock.testing.servers.fixtures import missing
 from penstock.testing.servers.jars import NotToBeHad

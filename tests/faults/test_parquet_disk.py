@@ -10,10 +10,10 @@ from penstock.errors import AlreadyThere, PenstockError, SinkUnavailable
 from penstock.log.memory import MemoryLog
 from penstock.sinks import parquet
 from penstock.sinks.port import Sink, SinkContext
-from penstock.sinks.stores.parquet.compaction import compact, everything, forget
-from penstock.sinks.stores.parquet.manifest import Manifests
-from penstock.sinks.stores.parquet.reading import rows_of
-from penstock.sinks.stores.parquet.store import ParquetStore
+from penstock.sinks.stores.files.parquet.compaction import compact, everything, forget
+from penstock.sinks.stores.files.parquet.manifest import Manifests
+from penstock.sinks.stores.files.parquet.reading import rows_of
+from penstock.sinks.stores.files.parquet.store import ParquetStore
 from penstock.sinks.stores.sink import StoreSink
 from penstock.storage.faulty import Failure, FaultyAppender, FaultyStorage, Kind, Operation
 from penstock.storage.port import Storage

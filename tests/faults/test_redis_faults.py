@@ -16,8 +16,8 @@ from penstock.core.change import Op
 from penstock.errors import Mismatch, SinkUnavailable
 from penstock.sinks import redis
 from penstock.sinks.port import Sink, SinkContext, SinkSpec
-from penstock.sinks.stores.redis import RedisTransaction
-from penstock.sinks.stores.resp import Connection
+from penstock.sinks.stores.redis.resp import Connection
+from penstock.sinks.stores.redis.store import RedisTransaction
 from penstock.sinks.stores.sink import POINTS
 from penstock.storage.port import Storage
 from penstock.testing.contracts.sink import Row, SinkContract
@@ -125,7 +125,7 @@ def test_a_server_killed_at_any_moment_has_each_epoch_whole(kills: int, mortal: 
 
 
 def test_a_frozen_server_is_given_up_and_the_epoch_is_there_once(mortal: ValkeyServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.sinks.stores.resp.ANSWER_SECONDS", 0.5)
+    monkeypatch.setattr("penstock.sinks.stores.redis.resp.ANSWER_SECONDS", 0.5)
     epochs = Epochs(redis(mortal.url, "killed").build, CHANGING)
     rows, ops = changes_of(0)
     mortal.freeze()

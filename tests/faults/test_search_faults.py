@@ -16,11 +16,11 @@ from faults.seeds import SEED
 from penstock.errors import Mismatch
 from penstock.sinks.port import Sink, SinkContext, SinkSpec
 from penstock.sinks.stores.port import Changes, Refusal
-from penstock.sinks.stores.search import SearchDefinition, SearchStore
-from penstock.sinks.stores.search_index import IndexMeta
-from penstock.sinks.stores.search_tables import connect
+from penstock.sinks.stores.search.fts5 import SearchDefinition, SearchStore
+from penstock.sinks.stores.search.fts5_tables import connect
+from penstock.sinks.stores.search.index import IndexMeta
+from penstock.sinks.stores.search.tantivy import TantivyDefinition, TantivyStore, TantivyTransaction
 from penstock.sinks.stores.sink import POINTS, StoreSink
-from penstock.sinks.stores.tantivy import TantivyDefinition, TantivyStore, TantivyTransaction
 from penstock.testing.contracts.sink import SinkContract
 from penstock.testing.contracts.sink_changes import ChangesContract
 from search_kinds import KINDS, definition_of

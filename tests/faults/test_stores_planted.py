@@ -10,13 +10,13 @@ import pytest
 
 from penstock.log.memory import MemoryLog
 from penstock.sinks.port import Sink, SinkContext, SinkSpec
-from penstock.sinks.stores.delta import DeltaStore, delta
-from penstock.sinks.stores.duckdb import DuckdbStore, duckdb
-from penstock.sinks.stores.iceberg import IcebergStore, iceberg
-from penstock.sinks.stores.parquet.definition import parquet
-from penstock.sinks.stores.parquet.store import ParquetStore
+from penstock.sinks.stores.files.delta import DeltaStore, delta
+from penstock.sinks.stores.files.iceberg import IcebergStore, iceberg
+from penstock.sinks.stores.files.parquet.definition import parquet
+from penstock.sinks.stores.files.parquet.store import ParquetStore
 from penstock.sinks.stores.port import Changes, Note, Refusal, Store, Transaction
 from penstock.sinks.stores.sink import StoreSink
+from penstock.sinks.stores.sql.duckdb import DuckdbStore, duckdb
 from penstock.storage.local import LocalStorage
 from penstock.storage.port import Storage
 from penstock.testing.contracts.sink import Crash, Row, SinkContract
@@ -194,6 +194,6 @@ class _Waking(StoreSuite):
 
 
 def test_commits_that_move_behind_those_of_another_driver_are_caught(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.sinks.stores.iceberg.RETRIES", "not.the.setting")  # PyIceberg retries, as it does by itself
+    monkeypatch.setattr("penstock.sinks.stores.files.iceberg.RETRIES", "not.the.setting")  # PyIceberg retries, as it does by itself
     with pytest.raises(pytest.fail.Exception):
         _Waking().test_a_driver_that_wakes_up_in_its_epoch_writes_nothing("store.rows", tmp_path)

@@ -5,24 +5,24 @@ from typing import TYPE_CHECKING, Any
 
 # Loaded when first asked for: a flow that writes to none of them does not wait for them.
 _NAMES = {
-    "ParquetFiles": "penstock.sinks.stores.parquet.reading",
+    "ParquetFiles": "penstock.sinks.stores.files.parquet.reading",
     "Refused": "penstock.sinks.actions.port",
     "call": "penstock.sinks.actions.call",
     "command": "penstock.sinks.actions.command",
-    "delta": "penstock.sinks.stores.delta",
-    "duckdb": "penstock.sinks.stores.duckdb",
+    "delta": "penstock.sinks.stores.files.delta",
+    "duckdb": "penstock.sinks.stores.sql.duckdb",
     "email": "penstock.sinks.actions.mail",
-    "iceberg": "penstock.sinks.stores.iceberg",
-    "opensearch": "penstock.sinks.stores.opensearch",
-    "parquet": "penstock.sinks.stores.parquet.definition",
-    "parquet_files": "penstock.sinks.stores.parquet.reading",
-    "postgres": "penstock.sinks.stores.postgres",
+    "iceberg": "penstock.sinks.stores.files.iceberg",
+    "opensearch": "penstock.sinks.stores.search.opensearch",
+    "parquet": "penstock.sinks.stores.files.parquet.definition",
+    "parquet_files": "penstock.sinks.stores.files.parquet.reading",
+    "postgres": "penstock.sinks.stores.sql.postgres",
     "push": "penstock.sinks.actions.push",
-    "read_parquet": "penstock.sinks.stores.parquet.reading",
-    "redis": "penstock.sinks.stores.redis",
-    "search": "penstock.sinks.stores.search",
-    "sqlite": "penstock.sinks.stores.sqlite",
-    "tantivy": "penstock.sinks.stores.tantivy",
+    "read_parquet": "penstock.sinks.stores.files.parquet.reading",
+    "redis": "penstock.sinks.stores.redis.store",
+    "search": "penstock.sinks.stores.search.fts5",
+    "sqlite": "penstock.sinks.stores.sql.sqlite",
+    "tantivy": "penstock.sinks.stores.search.tantivy",
     "webhook": "penstock.sinks.actions.webhook",
 }
 
@@ -33,17 +33,17 @@ if TYPE_CHECKING:
     from penstock.sinks.actions.port import Refused
     from penstock.sinks.actions.push import push
     from penstock.sinks.actions.webhook import webhook
-    from penstock.sinks.stores.delta import delta
-    from penstock.sinks.stores.duckdb import duckdb
-    from penstock.sinks.stores.iceberg import iceberg
-    from penstock.sinks.stores.opensearch import opensearch
-    from penstock.sinks.stores.parquet.definition import parquet
-    from penstock.sinks.stores.parquet.reading import ParquetFiles, parquet_files, read_parquet
-    from penstock.sinks.stores.postgres import postgres
-    from penstock.sinks.stores.redis import redis
-    from penstock.sinks.stores.search import search
-    from penstock.sinks.stores.sqlite import sqlite
-    from penstock.sinks.stores.tantivy import tantivy
+    from penstock.sinks.stores.files.delta import delta
+    from penstock.sinks.stores.files.iceberg import iceberg
+    from penstock.sinks.stores.files.parquet.definition import parquet
+    from penstock.sinks.stores.files.parquet.reading import ParquetFiles, parquet_files, read_parquet
+    from penstock.sinks.stores.redis.store import redis
+    from penstock.sinks.stores.search.fts5 import search
+    from penstock.sinks.stores.search.opensearch import opensearch
+    from penstock.sinks.stores.search.tantivy import tantivy
+    from penstock.sinks.stores.sql.duckdb import duckdb
+    from penstock.sinks.stores.sql.postgres import postgres
+    from penstock.sinks.stores.sql.sqlite import sqlite
 
 __all__ = [
     "ParquetFiles",

@@ -7,8 +7,8 @@ from pathlib import Path
 import pyarrow as pa
 
 from penstock.errors import BadInput, NotFound
-from penstock.sinks.stores.search_index import DIRECTORY, IndexMeta, IndexPlace
-from penstock.sinks.stores.search_tables import SUFFIX
+from penstock.sinks.stores.search.fts5_tables import SUFFIX
+from penstock.sinks.stores.search.index import DIRECTORY, IndexMeta, IndexPlace
 from penstock.storage.home import find_home
 from penstock.views.search_readers import SCORE as SCORE
 from penstock.views.search_readers import FileReader, Reader, TantivyReader, Term

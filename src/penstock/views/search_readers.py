@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from penstock.errors import NotFound
 from penstock.sinks.sqlite_values import from_sqlite
-from penstock.sinks.stores import search_tables, tantivy_index
-from penstock.sinks.stores.search_index import IndexMeta
+from penstock.sinks.stores.search import fts5_tables, tantivy_index
+from penstock.sinks.stores.search.index import IndexMeta
 
 if TYPE_CHECKING:
     import tantivy
@@ -46,10 +46,10 @@ class FileReader:
 
     def __init__(self, path: Path) -> None:
         self._called = f"search index {path}"
-        with search_tables.translated(self._called):
-            self._connection = search_tables.connect(path, read_only=True)
+        with fts5_tables.translated(self._called):
+            self._connection = fts5_tables.connect(path, read_only=True)
             try:
-                self.meta = search_tables.read_meta(self._connection, self._called)
+                self.meta = fts5_tables.read_meta(self._connection, self._called)
             except BaseException:
                 self._connection.close()
                 raise
@@ -57,9 +57,9 @@ class FileReader:
     def find(self, terms: Sequence[Term], limit: int) -> pa.Table:
         asked = " ".join('"' + term.text.replace('"', '""') + '"' + ("*" if term.prefix else "") for term in terms)
         hits = "SELECT rowid AS __hit, rank AS __rank FROM __words WHERE __words MATCH ? ORDER BY rank LIMIT ?"
-        columns = search_tables.listed(self.meta.schema.names, "rows.")
+        columns = fts5_tables.listed(self.meta.schema.names, "rows.")
         statement = f"SELECT {columns}, -__rank FROM ({hits}) JOIN rows ON rows.__id = __hit ORDER BY __rank, __id"
-        with search_tables.translated(self._called), closing(self._answer(statement, asked, limit)) as cursor:
+        with fts5_tables.translated(self._called), closing(self._answer(statement, asked, limit)) as cursor:
             found = cursor.fetchall()
         values = [from_sqlite([row[i] for row in found], f.type, f.name in self.meta.key) for i, f in enumerate(self.meta.schema)]
         return _answer(self.meta, values, [row[-1] for row in found])

@@ -15,8 +15,8 @@ from penstock.sinks.stores.arguments import names, one_of
 from penstock.sinks.stores.definition import StoreDefinition
 from penstock.sinks.stores.keys import digests_of
 from penstock.sinks.stores.port import Changes, Note, Refusal
-from penstock.sinks.stores.search_index import IndexMeta, IndexPlace
-from penstock.sinks.stores.tantivy_index import (
+from penstock.sinks.stores.search.index import IndexMeta, IndexPlace
+from penstock.sinks.stores.search.tantivy_index import (
     KEY,
     MARKER,
     NOTE,

@@ -13,7 +13,7 @@ from penstock.core.arrow import array_of, filled, joined, lengths_of, numbers_in
 from penstock.log.intake.text import json_objects
 from penstock.sinks.stores.keys import keys_of, plain_bytes
 from penstock.sinks.stores.port import Refusal
-from penstock.sinks.stores.resp import bulk, head
+from penstock.sinks.stores.redis.resp import bulk, head
 
 Value = Literal["hash", "json", "string"]  # what stands under a key
 LONGEST = 512 << 20  # bytes of a value that every server takes if nothing else was set

@@ -6,8 +6,18 @@ from math import log
 
 import pyarrow as pa
 
-from penstock.sinks.stores.parquet.files import read_deletes, read_rows, remaining, write_file
-from penstock.sinks.stores.parquet.manifest import DATA, DELETES, MANIFESTS, SEQUENCE, File, Manifest, Manifests, Replaced, without
+from penstock.sinks.stores.files.parquet.files import read_deletes, read_rows, remaining, write_file
+from penstock.sinks.stores.files.parquet.manifest import (
+    DATA,
+    DELETES,
+    MANIFESTS,
+    SEQUENCE,
+    File,
+    Manifest,
+    Manifests,
+    Replaced,
+    without,
+)
 from penstock.storage.port import Storage
 
 TARGET = 64 << 20  # bytes: a file of this size or more is not merged with others

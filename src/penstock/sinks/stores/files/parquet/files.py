@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from penstock.core.arrow import dictionaries
 from penstock.core.columns import INDEX
 from penstock.core.schema import Schema
-from penstock.sinks.stores.parquet.manifest import DATA, DELETES, SEQUENCE, File
+from penstock.sinks.stores.files.parquet.manifest import DATA, DELETES, SEQUENCE, File
 from penstock.storage.port import Storage
 from penstock.storage.sealed import read_sealed, write_sealed
 

@@ -17,8 +17,8 @@ from penstock.sinks.stores.arguments import OnError, names, one_of
 from penstock.sinks.stores.definition import StoreDefinition
 from penstock.sinks.stores.port import Changes, Note, Refusal
 from penstock.sinks.stores.refusing import RowRefused, accepted
-from penstock.sinks.stores.search_index import IndexMeta, IndexPlace, Words
-from penstock.sinks.stores.search_tables import SUFFIX, connect, listed, prepare, translated
+from penstock.sinks.stores.search.fts5_tables import SUFFIX, connect, listed, prepare, translated
+from penstock.sinks.stores.search.index import IndexMeta, IndexPlace, Words
 
 if TYPE_CHECKING:
     from penstock.sinks.port import SinkContext

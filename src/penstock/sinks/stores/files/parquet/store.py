@@ -11,10 +11,10 @@ import pyarrow as pa
 from penstock.core.schema import Schema, type_text
 from penstock.errors import DiskFull, PenstockError, SinkError, SinkUnavailable, StorageError
 from penstock.sinks.port import SinkSpec
-from penstock.sinks.stores.parquet.compaction import compact, forget, planned, sweep_orphans
-from penstock.sinks.stores.parquet.definition import ParquetDefinition
-from penstock.sinks.stores.parquet.files import write_data, write_deletes
-from penstock.sinks.stores.parquet.manifest import KEPT, File, Manifest, Manifests
+from penstock.sinks.stores.files.parquet.compaction import compact, forget, planned, sweep_orphans
+from penstock.sinks.stores.files.parquet.definition import ParquetDefinition
+from penstock.sinks.stores.files.parquet.files import write_data, write_deletes
+from penstock.sinks.stores.files.parquet.manifest import KEPT, File, Manifest, Manifests
 from penstock.sinks.stores.port import Changes, Note, Refusal
 from penstock.storage.port import Storage
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 from penstock.core.schema import TIMESTAMP, Schema
 from penstock.errors import SinkError
 from penstock.sinks.port import SinkSpec
-from penstock.sinks.stores.tables import MARKERS, TableName
+from penstock.sinks.stores.sql.tables import MARKERS, TableName
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection

@@ -16,9 +16,9 @@ from penstock.sinks.stores.changes import Keep
 from penstock.sinks.stores.definition import StoreDefinition
 from penstock.sinks.stores.places import Password, Place
 from penstock.sinks.stores.port import Changes, Note, Refusal
-from penstock.sinks.stores.postgres_tables import GONE, STAGED, Target, listed, prepare
 from penstock.sinks.stores.refusing import RowRefused, accepted
-from penstock.sinks.stores.tables import MARKERS, TableName
+from penstock.sinks.stores.sql.postgres_tables import GONE, STAGED, Target, listed, prepare
+from penstock.sinks.stores.sql.tables import MARKERS, TableName
 from penstock.sinks.stores.texts import copy_lines
 
 if TYPE_CHECKING:

@@ -14,10 +14,10 @@ from penstock.errors import BadInput, SinkError, SinkUnavailable, install
 from penstock.sinks.port import Marker, SinkSpec
 from penstock.sinks.stores.arguments import OnError, names, one_of
 from penstock.sinks.stores.definition import StoreDefinition
-from penstock.sinks.stores.duckdb_tables import Target, prepare, quoted
 from penstock.sinks.stores.port import Changes, Note, Refusal
 from penstock.sinks.stores.refusing import RowRefused, accepted
-from penstock.sinks.stores.tables import MARKERS, TableName
+from penstock.sinks.stores.sql.duckdb_tables import Target, prepare, quoted
+from penstock.sinks.stores.sql.tables import MARKERS, TableName
 from penstock.storage.home import make_private
 
 if TYPE_CHECKING:

@@ -33,7 +33,7 @@ class ParquetDefinition(StoreDefinition):
         return PurePath(self.directory).name
 
     def store(self, context: "SinkContext") -> "Store":
-        from penstock.sinks.stores.parquet.store import ParquetStore
+        from penstock.sinks.stores.files.parquet.store import ParquetStore
         from penstock.storage.local import LocalStorage
 
         check_partitions(self, context.spec)

@@ -14,10 +14,10 @@ from penstock.errors import BadInput, SinkError, SinkUnavailable
 from penstock.sinks.port import Marker, SinkSpec
 from penstock.sinks.stores.arguments import OnError, names, one_of
 from penstock.sinks.stores.definition import StoreDefinition
-from penstock.sinks.stores.opensearch_http import PORT, Address, Client, reason_of, segment
-from penstock.sinks.stores.opensearch_rows import deletes, mapping_of, puts, requests
 from penstock.sinks.stores.places import Password, Place
 from penstock.sinks.stores.port import Changes, Note, Refusal
+from penstock.sinks.stores.search.opensearch_http import PORT, Address, Client, reason_of, segment
+from penstock.sinks.stores.search.opensearch_rows import deletes, mapping_of, puts, requests
 
 if TYPE_CHECKING:
     from penstock.sinks.port import SinkContext

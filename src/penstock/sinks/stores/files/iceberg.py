@@ -15,7 +15,7 @@ from penstock.log.kafka.secrets import check_reference, secret
 from penstock.sinks.port import Marker, SinkSpec
 from penstock.sinks.stores.arguments import names
 from penstock.sinks.stores.definition import StoreDefinition
-from penstock.sinks.stores.iceberg_tables import arrow_schema, fit, matching, without
+from penstock.sinks.stores.files.iceberg_tables import arrow_schema, fit, matching, without
 from penstock.sinks.stores.places import SECRET, Place
 from penstock.sinks.stores.port import Changes, Note, Refusal
 

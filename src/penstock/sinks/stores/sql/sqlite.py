@@ -19,7 +19,7 @@ from penstock.sinks.stores.changes import Keep
 from penstock.sinks.stores.definition import StoreDefinition
 from penstock.sinks.stores.port import Changes, Note, Refusal
 from penstock.sinks.stores.refusing import RowRefused, accepted
-from penstock.sinks.stores.tables import MARKERS, TableName, check_key
+from penstock.sinks.stores.sql.tables import MARKERS, TableName, check_key
 from penstock.sinks.stores.texts import texts_of
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from penstock.errors import NotFound
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from penstock.sinks.stores.parquet.manifest import Manifest
+    from penstock.sinks.stores.files.parquet.manifest import Manifest
     from penstock.storage.port import Storage
 
 _ATTEMPTS = 5
@@ -57,7 +57,7 @@ def parquet_files(directory: str | os.PathLike[str]) -> ParquetFiles:
 def rows_of(storage: "Storage", manifest: "Manifest") -> "pa.Table":
     import pyarrow as pa
 
-    from penstock.sinks.stores.parquet.files import read_deletes, read_rows, remaining
+    from penstock.sinks.stores.files.parquet.files import read_deletes, read_rows, remaining
 
     deletes = read_deletes(storage, manifest.deletes, manifest.key) if manifest.deletes else None
     tables = [manifest.schema.arrow.empty_table()]
@@ -68,7 +68,7 @@ def rows_of(storage: "Storage", manifest: "Manifest") -> "pa.Table":
 
 
 def _newest(storage: "Storage", directory: str | os.PathLike[str]) -> "Manifest":
-    from penstock.sinks.stores.parquet.manifest import Manifests
+    from penstock.sinks.stores.files.parquet.manifest import Manifests
 
     found = Manifests(storage).newest()
     if found is None:
@@ -77,7 +77,7 @@ def _newest(storage: "Storage", directory: str | os.PathLike[str]) -> "Manifest"
 
 
 def _sql(manifest: "Manifest", root: Path) -> str:
-    from penstock.sinks.stores.parquet.manifest import SEQUENCE
+    from penstock.sinks.stores.files.parquet.manifest import SEQUENCE
 
     columns = ", ".join(map(_quoted, manifest.schema.names))
     nothing = f"SELECT {', '.join(f'NULL AS {_quoted(name)}' for name in manifest.schema.names)}, 0 AS {SEQUENCE} WHERE false"

@@ -15,7 +15,7 @@ from penstock.errors import SinkError, SinkUnavailable, install
 from penstock.sinks.port import Marker
 from penstock.sinks.sqlite_values import from_sqlite, to_sqlite
 from penstock.sinks.stores.port import Note
-from penstock.sinks.stores.search_index import IndexMeta
+from penstock.sinks.stores.search.index import IndexMeta
 
 if TYPE_CHECKING:
     import tantivy

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from penstock.errors import Damaged, SinkError, SinkUnavailable
 from penstock.sinks.sqlite_values import affinity
-from penstock.sinks.stores.search_index import IndexMeta
+from penstock.sinks.stores.search.index import IndexMeta
 from penstock.sinks.view_file import read_only_mode, sync_directory
 from penstock.storage.home import make_private
 

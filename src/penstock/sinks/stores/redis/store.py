@@ -13,8 +13,8 @@ from penstock.sinks.stores.arguments import OnError, names, one_of
 from penstock.sinks.stores.definition import StoreDefinition
 from penstock.sinks.stores.places import Password, Place
 from penstock.sinks.stores.port import Changes, Note, Refusal
-from penstock.sinks.stores.redis_rows import LONGEST, Commands, Encoder, RowFormat, Value
-from penstock.sinks.stores.resp import PORT, Address, Connection, ReplyError, command, pairs
+from penstock.sinks.stores.redis.resp import PORT, Address, Connection, ReplyError, command, pairs
+from penstock.sinks.stores.redis.rows import LONGEST, Commands, Encoder, RowFormat, Value
 
 if TYPE_CHECKING:
     from penstock.sinks.port import SinkContext

@@ -10,7 +10,7 @@ from penstock.core.columns import TIME
 from penstock.core.schema import TIMESTAMP, Schema
 from penstock.errors import SinkError
 from penstock.sinks.port import SinkSpec
-from penstock.sinks.stores.tables import MARKERS, TableName, check_key, too_long
+from penstock.sinks.stores.sql.tables import MARKERS, TableName, check_key, too_long
 
 if TYPE_CHECKING:
     import psycopg

@@ -1,0 +1,1 @@
+"""Tables of files as stores: Parquet behind a manifest, Delta, Iceberg."""

@@ -1,0 +1,1 @@
+"""Keys of a Redis or Valkey as a store."""

@@ -1,0 +1,1 @@
+"""Search indexes as stores: SQLite's FTS5, tantivy, OpenSearch."""
