@@ -135,7 +135,7 @@ def test_a_column_that_the_flow_gains_is_added(tmp_path: Path) -> None:
 
 
 def test_a_file_that_another_writes_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.sinks.stores.sql.sqlite._WAIT", 0.01)
+    monkeypatch.setattr("penstock.sinks.stores.sql.sqlite.WAIT", 0.01)
     staged = Staged(definition_of(tmp_path / "shop.db", "results"), "id long, text string")
     sink = staged.sink()
     delivery = staged.epoch_of({"id": 1, "text": "a"})

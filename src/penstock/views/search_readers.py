@@ -56,9 +56,10 @@ class FileReader:
 
     def find(self, terms: Sequence[Term], limit: int) -> pa.Table:
         asked = " ".join('"' + term.text.replace('"', '""') + '"' + ("*" if term.prefix else "") for term in terms)
-        hits = "SELECT rowid AS __hit, rank AS __rank FROM __words WHERE __words MATCH ? ORDER BY rank LIMIT ?"
+        number, words = fts5_tables.ID, fts5_tables.WORDS
+        hits = f"SELECT rowid AS __hit, rank AS __score FROM {words} WHERE {words} MATCH ? ORDER BY rank LIMIT ?"
         columns = fts5_tables.listed(self.meta.schema.names, "rows.")
-        statement = f"SELECT {columns}, -__rank FROM ({hits}) JOIN rows ON rows.__id = __hit ORDER BY __rank, __id"
+        statement = f"SELECT {columns}, -__score FROM ({hits}) JOIN rows ON rows.{number} = __hit ORDER BY __score, {number}"
         with fts5_tables.translated(self._called), closing(self._answer(statement, asked, limit)) as cursor:
             found = cursor.fetchall()
         values = [from_sqlite([row[i] for row in found], f.type, f.name in self.meta.key) for i, f in enumerate(self.meta.schema)]

@@ -13,6 +13,8 @@ from penstock import Flow, Producer, Schema, TopicSpec
 from penstock.cli.main import COMMANDS, cli
 from penstock.log.groups.port import Source
 from penstock.log.open import open_log
+from penstock.sinks import search
+from store_epochs import Epochs, spec_of
 from unit.cli.calling import calls_of
 from unit.cli.looking import flow_file, run_flow
 
@@ -39,6 +41,8 @@ TABLES = {  # what is called, and what must stand there whatever the width
     "cdc status": None,
     "cdc reconcile": None,
     "view follow": None,  # never ends; the same rows as `view show`
+    "sink list": ("sink list", "pages", "view.per_page"),
+    "search": ("search pages bob", "ann"),
     "state show": ("state show pages per_page open", "page"),
     "state path": ("state path pages per_page", "open"),
     "fates": ("fates pages", "pages", "per_page"),
@@ -80,6 +84,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
             producer.send({"page": ROW[1], "ms": BIG + second, "at": f"2024-01-15T10:00:{second:02}Z"})
     run_flow(home, flow_file(home))
     _end_failing(home)
+    _fill_search(home)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PENSTOCK_HOME", str(home))
         _fill_groups_and_queues()
@@ -96,6 +101,11 @@ def _end_failing(home: Path) -> None:
     views = flow.stream("views", "page string, ms long, at timestamp", time="at", lateness="4 seconds")
     views.map_arrow(fails, "page string", name="never").view("nothing")
     drained(home, flow)
+
+
+def _fill_search(home: Path) -> None:
+    epochs = Epochs(search("pages").build, spec_of("pages", "page string, ms long", "page"), views=home / "views")
+    epochs.give({"page": "ann and bob", "ms": BIG})
 
 
 def _fill_groups_and_queues() -> None:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from penstock.sinks.port import SinkContext
     from penstock.sinks.stores.port import Store
 
-_GONE = "__gone"  # bool, in what is merged: the row of this key goes
+_GONE = "__leaves"  # bool, in what is merged: the row of this key goes
 _LASTING = ("Invalid data found", "Error during planning", "Invariant")  # in errors that do not pass: constraints, types
 
 

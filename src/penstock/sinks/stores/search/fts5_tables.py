@@ -16,6 +16,7 @@ APPLICATION = 0x50454E46  # "PENF", in the file's header
 FORMAT = 1
 SUFFIX = ".db"
 WAIT_SECONDS = 10.0
+ID, WORDS = "__id", "__words"  # the number of a row; the table of FTS5
 TOKENIZERS = {"words": "unicode61", "english": "porter unicode61", "trigrams": "trigram"}
 _PASSING = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR}
 _DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
@@ -85,9 +86,9 @@ def _tables(meta: IndexMeta) -> list[str]:
     numbers = ", ".join(f"t{i}" for i in range(len(meta.text)))
     texts = ", ".join(f'"{name}" AS t{i}' for i, name in enumerate(meta.text))
     new, old = listed(meta.text, "new."), listed(meta.text, "old.")
-    put = f"INSERT INTO __words (rowid, {numbers}) VALUES (new.__id, {new});"
-    take_out = f"INSERT INTO __words (__words, rowid, {numbers}) VALUES ('delete', old.__id, {old});"
-    options = f"content = '__texts', content_rowid = '__id', tokenize = '{TOKENIZERS[meta.words]}'"
+    put = f"INSERT INTO {WORDS} (rowid, {numbers}) VALUES (new.{ID}, {new});"
+    take_out = f"INSERT INTO {WORDS} ({WORDS}, rowid, {numbers}) VALUES ('delete', old.{ID}, {old});"
+    options = f"content = '__texts', content_rowid = '{ID}', tokenize = '{TOKENIZERS[meta.words]}'"
     return [
         f"PRAGMA application_id = {APPLICATION}",
         f"PRAGMA user_version = {FORMAT}",
@@ -95,9 +96,9 @@ def _tables(meta: IndexMeta) -> list[str]:
         "CREATE TABLE marker (flow TEXT, sink TEXT, incarnation TEXT NOT NULL, generation INTEGER NOT NULL, "
         "epoch INTEGER NOT NULL, PRIMARY KEY (flow, sink)) WITHOUT ROWID",
         "CREATE TABLE refused (n INTEGER PRIMARY KEY, part BLOB NOT NULL)",
-        f"CREATE TABLE rows (__id INTEGER PRIMARY KEY, {columns}, UNIQUE ({listed(meta.identity)}))",
-        f"CREATE VIEW __texts AS SELECT __id, {texts} FROM rows",
-        f"CREATE VIRTUAL TABLE __words USING fts5({numbers}, {options})",
+        f"CREATE TABLE rows ({ID} INTEGER PRIMARY KEY, {columns}, UNIQUE ({listed(meta.identity)}))",
+        f"CREATE VIEW __texts AS SELECT {ID}, {texts} FROM rows",
+        f"CREATE VIRTUAL TABLE {WORDS} USING fts5({numbers}, {options})",
         f"CREATE TRIGGER row_put AFTER INSERT ON rows BEGIN {put} END",
         f"CREATE TRIGGER row_gone AFTER DELETE ON rows BEGIN {take_out} END",
         f"CREATE TRIGGER row_changed AFTER UPDATE ON rows WHEN ({old}) IS NOT ({new}) BEGIN {take_out} {put} END",

@@ -20,7 +20,7 @@ from penstock.sinks.stores.search.index import IndexMeta
 if TYPE_CHECKING:
     import tantivy
 
-KEY, ROW, NOTE = "__key", "__row", "__note"  # the key's digest; the row, stored; the marker, stored
+KEY, ROW, NOTE = "__digest", "__stored", "__note"  # the key's digest; the row, stored; the marker, stored
 MARKER = "marker"  # the key of the document with the marker; no digest looks like that
 _PASSING = ("LockBusy", "No space left")
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from penstock.sinks.port import SinkContext
     from penstock.sinks.stores.port import Store
 
-_WAIT = 10.0  # seconds for another process that writes to the same file
+WAIT = 10.0  # seconds for another process that writes to the same file
 _PASSING = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN)
 
 
@@ -94,7 +94,7 @@ class SqliteStore:
     def open(self) -> None:
         self.close()
         with self._translated("be opened"):
-            self._connection = sqlite3.connect(self._definition.path, timeout=_WAIT, isolation_level=None, check_same_thread=False)
+            self._connection = sqlite3.connect(self._definition.path, timeout=WAIT, isolation_level=None, check_same_thread=False)
             self._connection.execute("PRAGMA journal_mode = WAL")
             self._connection.execute("PRAGMA synchronous = FULL")
             self._prepare(self._connection)
