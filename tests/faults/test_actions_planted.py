@@ -137,4 +137,4 @@ def test_an_address_that_is_resolved_twice_is_caught(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(Hosts, "address", twice)
     with Receiver() as at, pytest.raises(Failed):
-        test_webhook.test_an_inner_server_is_never_reached_under_a_name_that_was_not_allowed(at)
+        test_webhook.test_an_inner_server_is_never_reached_under_a_name_that_was_not_allowed(at, monkeypatch)

@@ -84,6 +84,7 @@ CASES: dict[str, tuple[str, Build]] = {
     "session with a longest": (TIME, lambda given: windowed(given.stream(), Session(gap="3 seconds", longest="4 seconds"))),
     "sliding": (TIME, lambda given: windowed(given.stream(), Sliding("3 seconds"))),
     "count": (TIME, lambda given: windowed(given.stream(), Count(2))),
+    "alert": (TIME, lambda given: given.stream().alert(when="v > 3", by="k", name="alerts")),
     "where behind windows": (TIME, lambda given: windowed(given.stream(), Tumbling("2 seconds")).where("n < 3")),
     "join, anti": (TIME, joined("anti")),
     "join, inner": (NONE, joined("inner")),
