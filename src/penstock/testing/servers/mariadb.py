@@ -50,8 +50,13 @@ class MariaDbServer(Server):
         super().__init__(place_for(self, place, "mariadb"))
         self._settings = settings
 
-    def url(self, database: str) -> str:
-        return f"mariadb://{self.user}@{self.address}/{database}"
+    def url(self, database: str, user: str = user) -> str:
+        """`root` may do everything, without a password."""
+        return f"mariadb://{user}@{self.address}/{database}"
+
+    @property
+    def socket(self) -> Path:
+        return self.place / "data" / "socket"
 
     def start(self) -> None:
         _program("mariadb")
@@ -78,7 +83,7 @@ class MariaDbServer(Server):
         settings = {**SETTINGS, **{name.replace("_", "-"): value for name, value in self._settings.items()}}
         options = [f"--init-file={data}/init.sql", *(f"--{name}={value}" for name, value in settings.items())]
         (data / "init.sql").write_text(_USER.format(user=self.user, password=self.password))
-        files = [f"--datadir={data}", f"--socket={data}/socket", f"--pid-file={data}/pid", f"--port={self.port}"]
+        files = [f"--datadir={data}", f"--socket={self.socket}", f"--pid-file={data}/pid", f"--port={self.port}"]
         before = not_as_root(self.called, *while_this_lives("TERM"))
         return self._launch([*before, _program("mariadbd"), "--no-defaults", *files, *options])
 
