@@ -1,4 +1,4 @@
-"""The table that a sink writes in a PostgreSQL, made or checked, with what stands beside it: markers, and temporary tables."""
+"""The table that a sink writes in a PostgreSQL, made or checked, with what stands beside it: markers, and where rows are staged."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     Connection = psycopg.Connection[tuple[Any, ...]]
 
-STAGED, GONE = "penstock_staged", "penstock_gone"  # temporary: the rows of an epoch, and the keys that go
+_STAGED, _GONE = "penstock_staged", "penstock_gone"  # the rows of an epoch, and the keys that go
 _WHOLE = ("int2", "int4", "int8", "numeric")
 # What is made for a type, and what else takes its values.
 _KINDS: list[tuple[Callable[[pa.DataType], bool], str, tuple[str, ...]]] = [
@@ -54,6 +54,7 @@ class Target:
     table: TableName
     spec: SinkSpec
     soft_delete: str | None  # a column that says when the row was deleted
+    lasting: str | None = None  # what ends the names of tables beside it in which rows are staged; None: temporary tables are used
 
     @property
     def fields(self) -> list[pa.Field]:
@@ -65,15 +66,34 @@ class Target:
 
         return sql.Identifier(*(self.table.beside(beside) if beside else self.table).parts)
 
+    @property
+    def staged(self) -> "sql.Identifier":
+        return self._staging(_STAGED)
+
+    @property
+    def gone(self) -> "sql.Identifier":
+        return self._staging(_GONE)
+
+    def _staging(self, name: str) -> "sql.Identifier":
+        from psycopg import sql
+
+        return self.name(f"{name}_{self.lasting}") if self.lasting else sql.Identifier(name)
+
 
 def prepare(connection: "Connection", target: Target, called: str) -> None:
     """Makes the table, or adds columns that are new, and makes the rest; SinkError if the table that is there does not fit."""
+    make_markers(connection, target)
+    make_tables(connection, target, called)
+    connection.commit()
+
+
+def make_tables(connection: "Connection", target: Target, called: str) -> None:
+    """The table and those in which rows are staged, in the transaction that is open."""
     check_key(called, target.spec)
     if name := too_long(target.spec.schema):
         raise SinkError(
             f"column {name[:40]!r}… has a longer name than PostgreSQL keeps", hint="select it under a name of 63 bytes at most"
         )
-    _make_markers(connection, target)
     there: dict[str, str] = dict(connection.execute(_COLUMNS, [target.name().as_string(connection)]).fetchall())
     if there:
         _check(target, there, called)
@@ -81,11 +101,11 @@ def prepare(connection: "Connection", target: Target, called: str) -> None:
         _check_key(connection, target, called)
     else:
         _make(connection, target)
-    _make_temporary(connection, target)
-    connection.commit()
+    _make_staging(connection, target)
 
 
-def _make_markers(connection: "Connection", target: Target) -> None:
+def make_markers(connection: "Connection", target: Target) -> None:
+    """The table of markers, committed, where it is missing."""
     from psycopg import sql
 
     found = connection.execute("SELECT to_regclass(%s)", [target.name(MARKERS).as_string(connection)]).fetchone()
@@ -139,17 +159,20 @@ def _check_key(connection: "Connection", target: Target, called: str) -> None:
         )
 
 
-def _make_temporary(connection: "Connection", target: Target) -> None:
-    """Of this session, with the types of the table, emptied by every commit."""
+def _make_staging(connection: "Connection", target: Target) -> None:
+    """With the types of the table: of this session and emptied by every commit, or unlogged and made anew."""
     from psycopg import sql
 
-    kept = {STAGED: listed(target.spec.schema.names)}
+    kept = [(target.staged, listed(target.spec.schema.names))]
     if target.spec.key:
         when = sql.SQL(", NULL::timestamptz AS {}").format(sql.Identifier(TIME)) if target.soft_delete else sql.SQL("")
-        kept[GONE] = listed(target.spec.key) + when
-    for name, columns in kept.items():
-        statement = sql.SQL("CREATE TEMP TABLE {} ON COMMIT DELETE ROWS AS SELECT {} FROM {} WITH NO DATA")
-        connection.execute(statement.format(sql.Identifier(name), columns, target.name()))
+        kept.append((target.gone, listed(target.spec.key) + when))
+    for name, columns in kept:
+        made = "CREATE TEMP TABLE {} ON COMMIT DELETE ROWS"
+        if target.lasting:
+            connection.execute(sql.SQL("DROP TABLE IF EXISTS {}").format(name))
+            made = "CREATE UNLOGGED TABLE {}"
+        connection.execute(sql.SQL(made + " AS SELECT {} FROM {} WITH NO DATA").format(name, columns, target.name()))
 
 
 def _column(f: pa.Field) -> "sql.Composed":
