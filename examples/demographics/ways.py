@@ -2,14 +2,7 @@
 
 import os
 
-import psycopg
-
-from penstock import Flow, database
-
-
-def connect() -> "psycopg.Connection[tuple[object, ...]]":
-    return psycopg.connect(os.environ["DATABASE_URL"])
-
+from penstock import Flow, lookups
 
 flow = Flow("three_ways")
 
@@ -18,7 +11,6 @@ copied = flow.static("copy.jsonl", "user_id string, name string, age int", key="
 followed = flow.table("crm.public.profiles")
 
 activity.enrich(copied, on="user_id", name="copied").view("by_file")
-activity.lookup(database(connect, table="profiles"), on="user_id", schema="name string, age int", cache=None, name="asked").view(
-    "by_lookup"
-)
+profiles = lookups.postgres(os.environ["DATABASE_URL"], "profiles")
+activity.lookup(profiles, on="user_id", schema="name string, age int", cache=None, name="asked").view("by_lookup")
 activity.enrich(followed, on="user_id", name="followed").view("by_changes")

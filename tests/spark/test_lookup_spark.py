@@ -13,15 +13,18 @@ import pyarrow as pa
 import pytest
 
 from faults.engine_shop import last_decision, topic_rows, view
-from penstock import Flow, Tumbling, agg
+from penstock import Flow, Tumbling, agg, lookups
 from penstock.engine.run import waiting
 from penstock.errors import Unanswered
+from penstock.plan import Remote
+from penstock.testing.servers.mariadb import MariaDbServer
 
 from .test_engine_spark import ROWS, Placed, orders, stream
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+USERS = sorted({row["user"] for row in ROWS})
 Ask = Callable[[list[dict[str, Any]]], list[dict[str, Any] | None]]
 
 
@@ -47,7 +50,7 @@ def dying_once(marker: Path) -> Callable[[pa.Table], pa.Table]:
     return function
 
 
-def flow_of(ask: Ask, marker: Path, **other: Any) -> Flow:
+def flow_of(ask: Ask | Remote, marker: Path, **other: Any) -> Flow:
     flow = Flow("asking")
     asked = stream(flow).lookup(ask, on="user", schema="draw long", cache=None, name="asked", **other)
     asked.view("rows").to("out")
@@ -98,3 +101,26 @@ def test_when_nobody_answers_it_is_one_paragraph_and_nothing_is_decided(
     (tmp_path / "calls").mkdir()
     runtime.drain(flow_of(answers(tmp_path / "calls"), tmp_path / "killed"))
     assert len(view(tmp_path, "rows")) == len(ROWS), "nothing is lost"
+
+
+@pytest.mark.parametrize("where", ["one task", "across tasks"])
+def test_tasks_ask_a_store_by_a_password_that_is_named(
+    where: str, tmp_path: Path, spark: "SparkSession", mariadb: MariaDbServer
+) -> None:
+    database, secret = f"asked_{where.replace(' ', '_')}", tmp_path / "secret"
+    mariadb.execute(
+        f"create or replace database {database}; create table {database}.users (name varchar(9) primary key, draw bigint)"
+    )
+    mariadb.execute(f"insert into {database}.users values " + ", ".join(f"('{user}', {n})" for n, user in enumerate(USERS)))
+    mariadb.execute(f"create or replace user asker@'%' identified by 'canary'; grant select on {database}.* to asker@'%'")
+    secret.write_text("canary")
+    secret.chmod(0o600)
+    (tmp_path / "killed").touch()
+    orders(tmp_path, ROWS)
+    remote = lookups.mariadb(mariadb.url(database, "asker"), "users", key="name", password=f"file:{secret}", connections=1)
+    Placed(tmp_path, spark=spark, where=where).drain(flow_of(remote, tmp_path / "killed"))
+    draws = {user: n for n, user in enumerate(USERS)}
+    rows = view(tmp_path, "rows")
+    assert len(rows) == len(ROWS)
+    assert all(row["draw"] == draws[row["user"]] for row in rows)
+    mariadb.execute(f"drop database {database}; drop user asker@'%'")

@@ -9,9 +9,9 @@ import pytest
 
 from penstock import database
 from penstock.core.schema import Schema
-from penstock.engine.lookup.ask import DatabaseTable
 from penstock.errors import BadFlow, Unanswered
 from penstock.flow.steps.lookups import asking
+from penstock.lookups.database import DatabaseTable
 from penstock.plan import Lookup
 from unit.engine.test_lookups import SETTINGS, ask, client
 

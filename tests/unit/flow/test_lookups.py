@@ -54,7 +54,7 @@ def test_the_plan_says_who_is_asked(shop):
     text = as_text(shop.plan())
     assert "who  (lookup, " in text
     assert "  on       user_id, left\n  asks     nobody\n" in text
-    assert "  on       order_id, inner\n  asks     main.users\n" in text
+    assert "  on       order_id, inner\n  asks     table main.users\n" in text
 
 
 def test_rows_that_change_are_refused_and_their_maker_named(shop, refused):
@@ -77,7 +77,7 @@ def test_rows_that_change_are_refused_and_their_maker_named(shop, refused):
         ({"schema": "amount double"}, "cannot look orders up: two columns would be called 'amount'"),
         (
             {"remote": database("sqlite:///users.db", table="users", key=("a", "b"))},
-            "cannot look orders up: on=user_id are not as many columns as key=a, b of users",
+            "cannot look orders up: on=user_id are not as many columns as key=a, b of table users",
         ),
     ],
 )

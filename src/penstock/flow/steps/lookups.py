@@ -15,12 +15,12 @@ from penstock.core.time import duration
 from penstock.flow import arguments
 from penstock.flow.definition import Known
 from penstock.flow.place import At
+from penstock.lookups.database import SQLITE, Database
 
-Remote = Callable[[list[dict[str, Any]]], list[dict[str, Any] | None]] | plan.Database
+Remote = Callable[[list[dict[str, Any]]], list[dict[str, Any] | None]] | plan.Remote
 Span = str | timedelta
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_$]*(?:\.[A-Za-z_][A-Za-z0-9_$]*)*", re.ASCII)
-_SQLITE = "sqlite:///"
 _STYLES = ("qmark", "format", "pyformat", "numeric", "named")
 
 
@@ -51,14 +51,15 @@ class LookupDefinition:
         on = at.columns(self.on, above.schema, doing)
         for name in on:
             at.keyable(name, above.schema, doing)
-        if isinstance(self.remote, plan.Database) and self.remote.key and len(self.remote.key) != len(on):
+        if isinstance(self.remote, plan.Remote) and self.remote.key and len(self.remote.key) != len(on):
             mine, theirs = ", ".join(on), ", ".join(self.remote.key)
-            at.refuse(f"cannot {doing}: on={mine} are not as many columns as key={theirs} of {self.remote.table}")
+            at.refuse(f"cannot {doing}: on={mine} are not as many columns as key={theirs} of {self.remote.called}")
         hint = "leave it out of schema=, or give the stream's column another name with select first"
         at.new_columns([*above.schema.names, *(at.new_name(n) for n in self.answers.names)], doing, hint=hint)
         added = [f.with_nullable(True) if self.how == "left" else f for f in self.answers]
         schema = Schema(pa.schema([*above.schema.arrow, *added]))
-        definition = plan.Lookup(self.remote, on, self.how, self.answers, self.asking)
+        types = tuple(above.schema.type(name) for name in on)
+        definition = plan.Lookup(self.remote, on, self.how, self.answers, self.asking, types)
         step = plan.Step(at.name, (above.name,), definition, schema, at.origin, on_error=self.on_error)
         return Known((step,), at.label(above), above.view_key, above.topic_key, (above,))
 
@@ -72,9 +73,9 @@ def given(
     on_error: plan.OnError = "dead",
 ) -> LookupDefinition:
     """A lookup as a user writes it."""
-    if not isinstance(remote, plan.Database) and not callable(remote):
+    if not isinstance(remote, plan.Remote) and not callable(remote):
         arguments.refuse(
-            f"cannot ask {remote!r}", 'give a function of a list of keys, or database("sqlite:///users.db", table="users")'
+            f"cannot ask {remote!r}", 'give a function of a list of keys, or a store: lookups.sqlite("users.db", "users")'
         )
     return LookupDefinition(remote, on, Schema.of(schema), how, asking, on_error)
 
@@ -101,19 +102,19 @@ def asking(
 
 def database(
     connect: str | Callable[[], Any], *, table: str, key: str | Iterable[str] = (), paramstyle: str | None = None
-) -> plan.Database:
+) -> Database:
     """A table of a database to look rows up in: `orders.lookup(database("sqlite:///users.db", table="users"), on="user_id", …)`.
 
     `connect` is a function that gives a DB-API connection, or a URL `sqlite:///path`. `key` names the table's columns, in the order
     of `on`; left out, they are called as in the stream. Together they must be unique. `paramstyle` is only needed where the
     driver's module does not say it. A batch of keys is one SELECT with the keys as parameters."""
     if isinstance(connect, str):
-        if not connect.startswith(_SQLITE) or len(connect) == len(_SQLITE):
+        if not connect.startswith(SQLITE) or len(connect) == len(SQLITE):
             arguments.refuse(
                 f"cannot connect to {connect!r}",
                 "write sqlite:///path, or give a function that connects: database(lambda: psycopg.connect(…), …)",
             )
-        connect = _SQLITE + os.path.abspath(connect.removeprefix(_SQLITE))  # tasks may run in another directory
+        connect = SQLITE + os.path.abspath(connect.removeprefix(SQLITE))  # tasks may run in another directory
     elif not callable(connect):
         arguments.refuse(f"cannot connect with {connect!r}", "give a function that connects, or a URL sqlite:///path")
     columns = (key,) if isinstance(key, str) else tuple(key)
@@ -122,4 +123,4 @@ def database(
             arguments.refuse(f"{what}={name!r} is no name of a {what}", "letters, digits and _; a schema before it with a dot")
     if paramstyle not in (None, *_STYLES):
         arguments.refuse(f"paramstyle={paramstyle!r} is not known", f"use one of {', '.join(_STYLES)}")
-    return plan.Database(connect, table, columns, paramstyle)
+    return Database(connect, table, columns, paramstyle)
