@@ -11,11 +11,12 @@ import orjson
 import pyarrow as pa
 
 from golden import home_flows
-from penstock import Flow
+from penstock import Flow, Tumbling, agg
 from penstock.core.schema import Schema
 from penstock.flow.resolve import resolve
 from penstock.flow.sql.analyzer import NoAnalyzer
 from penstock.plan import Plan
+from penstock.sinks import call
 
 GOLDEN = Path(__file__).with_name("meanings.json")
 
@@ -44,6 +45,8 @@ def alerting() -> Flow:
     flow = Flow("alerting")
     orders = flow.stream("orders", home_flows.ORDERS, time="at", lateness="10 seconds")
     orders.alert(when="amount > 100", resolve="amount < 50", by="user_id", every="1 hour", name="large").view("large")
+    hours = orders.window(Tumbling("1 hour"), by="user_id", late="correct", allowed="2 hours").agg(n=agg.count(), name="hours")
+    hours.alert(when="n > 3", by="user_id", every="1 hour", name="busy").sink(call(print), name="told")
     return flow
 
 

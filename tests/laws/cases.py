@@ -6,7 +6,23 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from .reference.log import Entry, Mark, Source
-from .reference.steps import CONDITIONS, Alert, Count, Enrich, Join, Running, Session, Sliding, Slim, Step, Union, Where, Window
+from .reference.steps import (
+    CONDITIONS,
+    Alert,
+    AlertTable,
+    Count,
+    Enrich,
+    Join,
+    Running,
+    Session,
+    Sliding,
+    Slim,
+    Step,
+    Told,
+    Union,
+    Where,
+    Window,
+)
 from .reference.values import FOREVER
 
 ALL = 10**9  # read to the end
@@ -103,6 +119,13 @@ def a_session(rng: random.Random, changing: bool = False) -> Session:
     return Session(small(rng), longest, late, rng.randrange(9) if late == "correct" else 0, emit)
 
 
+def alerts_over(rng: random.Random, changing: Window | Session | Running) -> list[Node]:
+    """A table of alerts, and what is told of it."""
+    every = rng.choice((None, None, small(rng)))
+    alerts = AlertTable(changing, every)
+    return [Node("w", changing, (S,)), Node("table", alerts, ("w",)), Node("out", Told(changing, every), ("table",))]
+
+
 def an_enrich(rng: random.Random, *, correct: bool = False) -> Enrich:
     how, wait, history = rng.choice(("left", "left", "inner")), rng.choice((None, 0, 1, 3)), rng.choice((0, 2, 5, None))
     return Enrich("event", how, small(rng) - 1 if correct else None, wait, history)
@@ -138,6 +161,9 @@ PLANS: dict[str, tuple[tuple[str, ...], Make, Make | None]] = {
         ],
         None,
     ),
+    "alert-over-changing": ((S,), lambda g: alerts_over(g, a_changing_window(g)), None),
+    "alert-over-sessions": ((S,), lambda g: alerts_over(g, a_session(g, changing=True)), None),
+    "alert-over-running": ((S,), lambda g: alerts_over(g, Running(g.choice((None, small(g))))), None),
     "sliding-over-join": (
         (S, T),
         lambda g: [

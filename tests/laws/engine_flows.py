@@ -12,7 +12,7 @@ from penstock.core.time import micros
 from penstock.flow.stream import Stream
 
 from .cases import Node
-from .reference.steps import Alert, Count, Enrich, Join, Running, Session, Sliding, Slim, Union, Where, Window
+from .reference.steps import Alert, AlertTable, Count, Enrich, Join, Running, Session, Sliding, Slim, Told, Union, Where, Window
 
 CONDITIONS = {
     "less": "val < {other}",
@@ -62,6 +62,11 @@ def built(node: Node, ins: list[Stream]) -> Stream:
         case Alert():
             every = None if step.every is None else f"{step.every} us"
             return ins[0].alert(when="val % 3 = 2", resolve="val % 3 = 0", by="key", every=every, late=step.late, name=name)
+        case AlertTable():
+            every = None if step.every is None else f"{step.every} us"
+            return ins[0].alert(when="total % 3 = 2", resolve="total % 3 = 0", by="key", every=every, name=name)
+        case Told():
+            return ins[0]
         case Running():
             groups = ins[0].group_by("key", keep=None if step.keep is None else f"{step.keep} us")
             return groups.agg(n=agg.count(), total=agg.sum("val"), newest=agg.max("at"), name=name)
@@ -89,6 +94,8 @@ def value(node: Node, row: dict[str, Any]) -> Any:
         return (row["n"], row["total"])
     if isinstance(node.step, Alert):
         return (row["val"], row["alert"], micros(row["since"]))
+    if isinstance(node.step, AlertTable | Told):
+        return (row["n"], row["total"], row["alert"], row["since"] and micros(row["since"]))
     if isinstance(node.step, Join | Enrich):
         others = [row[n] for n in row if n.endswith("_val")]
         return (row["val"], *others) if others else row["val"]

@@ -14,7 +14,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 
@@ -31,6 +31,9 @@ from penstock.flow.sql.analyzer import NoAnalyzer
 from penstock.flow.stream import Stream
 from penstock.log.memory import MemoryLog
 from penstock.log.port import End, Topic, TopicSpec
+from penstock.plan import SinkDefinition
+from penstock.sinks.port import SinkContext
+from penstock.sinks.topic import TopicSink
 from penstock.storage.local import LocalStorage
 
 from .blind import AFTER_A_MARK, BlindLog
@@ -38,16 +41,34 @@ from .cases import Case, EpochCut, Node
 from .engine_flows import built, value
 from .law import Outcome, Output, Shown, encoded
 from .reference.log import EngineMark, Entry, Mark, Source
-from .reference.steps import Alert, Count, Enrich, Running, Session, Sliding, Slim, Union, Window
+from .reference.steps import Alert, AlertTable, Count, Enrich, Running, Session, Sliding, Slim, Told, Union, Window
 
 POINTS = ("after_open", "after_run", "before_decide", "after_decide", "after_sweep", "view.rows", "topic.appended")
 TYPED = "key string, val long, at timestamp"
 VERSIONS = f"{TYPED}, op string"
-Updating = Window | Session | Running | Enrich
+Updating = Window | Session | Running | Enrich | AlertTable
 
 
 class Crash(BaseException):
     """The process is gone."""
+
+
+@dataclass(frozen=True)
+class Outbox(SinkDefinition):
+    """What an action would be given, in a topic; nobody sends it."""
+
+    name: str
+
+    kind: ClassVar[str] = "outbox"
+    takes_updates: ClassVar[bool] = False
+    ordered: ClassVar[bool] = True
+
+    @property
+    def target(self) -> str:
+        return self.name
+
+    def build(self, context: SinkContext) -> TopicSink:
+        return TopicSink(context.spec, context.log, self.name, 1, (), context.storage, context.fail)
 
 
 class Partly:
@@ -197,6 +218,8 @@ class One:
             partitions = self.run.case.topic_partitions if node is self.nodes[-1] else 1
             if isinstance(node.step, Updating) and node.step.updating:
                 streams[node.name].view(f"out-{self.number}-{node.name}")
+            elif isinstance(node.step, Told):
+                streams[node.name].sink(Outbox(f"out-{self.number}-{node.name}"))
             else:
                 streams[node.name].to(f"out-{self.number}-{node.name}", key="key", partitions=partitions)
             if isinstance(node.step, Window | Session | Sliding | Count | Alert) and node.step.late != "ignore":
@@ -290,10 +313,12 @@ class One:
             return self._named_by_position(path / f"{name}.db", node)
         with View(path, name) as view:
             rows = view.rows().to_pylist()
-        if isinstance(node.step, Running):
+        over = node.step.over if isinstance(node.step, AlertTable) else node.step
+        if isinstance(over, Running):
             return [(micros(r["newest"]), r["key"], value(node, r), encoded(("window", r["key"], 0))) for r in rows]
         ends = [micros(r["window_end"]) for r in rows]
-        places = [encoded(("window", r["key"], micros(r["window_start"]))) for r in rows]
+        starts = [0 if isinstance(node.step, AlertTable) else micros(r["window_start"]) for r in rows]
+        places = [encoded(("window", r["key"], start)) for r, start in zip(rows, starts, strict=True)]
         return [(end - 1, r["key"], value(node, r), place) for r, end, place in zip(rows, ends, places, strict=True)]
 
     def _named_by_position(self, path: Path, node: Node) -> list[Shown]:

@@ -15,7 +15,9 @@ from penstock.core.change import Op
 from penstock.core.columns import OP, POSITION, TIME, WATERMARK
 from penstock.core.expression import Call, Column, Expression, Literal, Tree
 from penstock.core.time import FOREVER, NEVER, micros
-from penstock.kernels.alerts import AlertKernel
+from penstock.kernels.alerts.rows import AlertKernel
+from penstock.kernels.alerts.tables import AlertTableKernel
+from penstock.kernels.alerts.told import ToldKernel
 from penstock.kernels.asof.enrich import EnrichKernel
 from penstock.kernels.joins.interval import JoinKernel
 from penstock.kernels.judging import watermarks
@@ -37,7 +39,23 @@ from .cases import Case, EpochCut, Node, SourceCut
 from .law import Outcome, Output, Shown, hold
 from .reading import ROWS, Reading, Stamp
 from .reference.log import Entry, Mark, Source
-from .reference.steps import Alert, Count, Enrich, Join, Running, Session, Sliding, Slim, Union, Where, Window, double, text
+from .reference.steps import (
+    Alert,
+    AlertTable,
+    Count,
+    Enrich,
+    Join,
+    Running,
+    Session,
+    Sliding,
+    Slim,
+    Told,
+    Union,
+    Where,
+    Window,
+    double,
+    text,
+)
 
 STREAM = pa.schema([("key", pa.string()), ("val", pa.int64())])
 TIMESTAMP = pa.timestamp("us", tz="UTC")
@@ -69,7 +87,7 @@ EVERY = (
 )
 ASKED = pa.schema([*STREAM, ("when", pa.bool_()), ("resolve", pa.bool_())])
 Runner = Callable[..., MemoryRunner]
-Keyed = Window | Session | Running | Sliding | Count | Alert | Join | Enrich
+Keyed = Window | Session | Running | Sliding | Count | Alert | AlertTable | Told | Join | Enrich
 MICRO = timedelta(microseconds=1)
 BY = ("key",)
 
@@ -117,6 +135,17 @@ def windowed(aggregates: Sequence[Aggregate], late: str) -> pa.Schema:
     return pa.schema([*fields, *((a.name, a.type) for a in aggregates), *told])
 
 
+def changing(step: Window | Session | Running) -> pa.Schema:
+    """The rows of a step that change."""
+    if isinstance(step, Running):
+        return pa.schema([("key", pa.string()), *((a.name, a.type) for a in COUNT_AND_SUM)])
+    return windowed(COUNT_AND_SUM, step.late)
+
+
+def with_alert(rows: pa.Schema) -> pa.Schema:
+    return pa.schema([*rows, ("alert", pa.string()), ("since", TIMESTAMP)])
+
+
 @dataclass(frozen=True)
 class OverKernels:
     """An implementation of cases. Its parts can be replaced, to see that a wrong one is caught."""
@@ -125,6 +154,8 @@ class OverKernels:
     panes: Callable[..., Kernel] = PaneKernel
     session: Callable[..., Kernel] = SessionKernel
     alert: Callable[..., Kernel] = AlertKernel
+    alert_table: Callable[..., Kernel] = AlertTableKernel
+    told: Callable[..., Kernel] = ToldKernel
     join: Callable[..., Kernel] = JoinKernel
     enrich: Callable[..., Kernel] = EnrichKernel
     kept: Callable[..., Kernel] = KeptKernel
@@ -160,10 +191,16 @@ class OverKernels:
             return CountKernel(["key"], step.rows, COUNT_AND_SUM, step.late, STREAM, output)  # type: ignore[arg-type]
         if isinstance(step, Alert):
             node = plan.Alert(BY, "when", "resolve", None if step.every is None else step.every * MICRO, step.late)  # type: ignore[arg-type]
-            output = pa.schema([*STREAM, ("alert", pa.string()), ("since", TIMESTAMP)])
-            return self.alert(node, ASKED, output, waiting=WaitingRows("waiting", 0, slot, 2))
+            return self.alert(node, ASKED, with_alert(STREAM), waiting=WaitingRows("waiting", 0, slot, 2))
+        if isinstance(step, AlertTable):
+            settled = None if isinstance(step.over, Running) else step.over.allowed * MICRO
+            rows = changing(step.over)
+            given = pa.schema([*rows, ("when", pa.bool_()), ("resolve", pa.bool_())])
+            return self.alert_table(plan.AlertTable(BY, "when", "resolve", (), settled), given, with_alert(rows))
+        if isinstance(step, Told):
+            return self.told(plan.Told(BY, None if step.every is None else step.every * MICRO), with_alert(changing(step.over)))
         if isinstance(step, Running):
-            output = pa.schema([("key", pa.string()), *((a.name, a.type) for a in COUNT_AND_SUM)])
+            output = changing(step)
             definition = plan.Running(BY, COUNT_AND_SUM)
             if step.keep is None:
                 return RunningKernel(definition, STREAM, output)
@@ -261,7 +298,7 @@ class Attempt:
     def _keyed(self, node: Node, tables: list[pa.Table], fs: list[int]) -> None:
         if isinstance(node.step, Window) and node.step.every_aggregate:
             tables = [full(tables[0])]
-        if isinstance(node.step, Alert):
+        if isinstance(node.step, Alert | AlertTable):
             tables = [asked(tables[0])]
         mark = FOREVER if isinstance(node.step, Enrich) and self.cuts[node.inputs[1]].marks else NEVER  # the end of input
         ran = self.flow.runners[node.name].run([sliced(t, self.slices) for t in tables], fs, *([mark] if mark > NEVER else []))
@@ -312,7 +349,7 @@ def full(rows: pa.Table) -> pa.Table:
 
 def asked(rows: pa.Table) -> pa.Table:
     """With the conditions of an alert."""
-    rests = [None if v is None else v % 3 for v in rows["val"].to_pylist()]
+    rests = [None if v is None else v % 3 for v in rows["val" if "val" in rows.column_names else "total"].to_pylist()]
     for name, wanted in (("when", 2), ("resolve", 0)):
         rows = rows.append_column(name, pa.array([None if rest is None else rest == wanted for rest in rests], pa.bool_()))
     return rows
@@ -332,6 +369,8 @@ def value(node: Node, row: dict[str, Any]) -> Any:
         return (row["n"], row["total"], *told)
     if isinstance(node.step, Alert):
         return (row["val"], row["alert"], micros(row["since"]))
+    if isinstance(node.step, AlertTable | Told):
+        return (row["n"], row["total"], row["alert"], row["since"] and micros(row["since"]))
     return (row["val"], row["other"]) if "other" in row else row["val"]
 
 

@@ -15,7 +15,7 @@ from penstock.core.time import FOREVER, NEVER, micros
 from penstock.engine.run.epoch import decide
 from penstock.engine.run.epoch.answering import marks_on_tables
 from penstock.kernels import judging
-from penstock.kernels.alerts import KNOWN, AlertKernel
+from penstock.kernels.alerts.rows import KNOWN, AlertKernel
 from penstock.kernels.asof.enrich import EnrichKernel
 from penstock.kernels.changes import SENT
 from penstock.kernels.joins import interval as joins

@@ -220,3 +220,28 @@ def test_groups_over_corrected_windows_follow_the_corrections() -> None:
             same(t, "rows", [{"n": g[0]["n"], "windows": len(g), "high": max(w["total"] for w in g)} for g in by_size])
 
         run(flow, ["events"], [events.send], check, rng)
+
+
+def test_alerts_over_a_table_are_those_of_its_current_rows_in_the_order_of_their_time() -> None:
+    """Rows come, change and go between others, and move from one key to another."""
+    for seed in range(FIRST, FIRST + cases(10)):
+        rng, versions, flow = random.Random(f"alerts {seed}"), orders(), Flow("shop")
+        alerts = table(flow, versions).alert(when="v = 3", resolve="v = 0", by="user_id", name="alerts")
+        alerts.view("alerts")
+
+        def check(t: FlowTest, versions: Versions = versions) -> None:
+            there = [row for _, row in sorted(versions.best.values(), key=lambda best: best[0]) if row is not None]
+            same(t, "alerts", [standing(rows) for rows in grouped(there, ["user_id"])])
+
+        run(flow, ["orders"], [versions.send], check, rng)
+
+
+def standing(rows: Sequence[Row]) -> Row:
+    """rows: in their order."""
+    word = since = None
+    for row in rows:
+        if row["v"] == 3 and word != "fired":
+            word, since = "fired", row["at"]
+        elif row["v"] == 0:
+            word = "resolved"
+    return {**rows[-1], "alert": word, "since": since}

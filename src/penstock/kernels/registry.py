@@ -6,7 +6,9 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.errors import AlreadyThere
-from penstock.kernels import alerts
+from penstock.kernels.alerts import rows as alerts
+from penstock.kernels.alerts import tables as alert_tables
+from penstock.kernels.alerts import told
 from penstock.kernels.asof import enrich
 from penstock.kernels.joins import interval as joins
 from penstock.kernels.joins import matched
@@ -26,6 +28,8 @@ _FAMILIES: dict[str, Build] = {
     "count": counts.build,
     "last": last.build,
     "alert": alerts.build,
+    "alert-table": alert_tables.build,
+    "told": told.build,
     "latest": latest.build,
     "join": joins.build,
     "matched": matched.build,

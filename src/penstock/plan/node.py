@@ -116,6 +116,10 @@ class Node(ABC):
         """How often it shows windows that are not complete; None: never."""
         return None
 
+    def settles(self) -> timedelta | None:
+        """How long behind its time a row that it has given can still change or go; None: for ever. Asked where rows change."""
+        return None
+
     def forgets(self) -> timedelta | None:
         """After how long a silence it lets go of a key; None: never."""
         return None

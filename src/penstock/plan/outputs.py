@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyarrow as pa
 
@@ -45,6 +45,11 @@ class SinkDefinition(ABC):
     def prepare(self, rows: pa.Table) -> pa.Table:
         """What is staged of the rows; runs in tasks, where the rows are, and its result is what the sink is given."""
         return rows
+
+    def recorded(self, flow: str, name: str) -> dict[str, Any]:
+        """What is kept of it with every start of the flow, so that others find it without the flow's program. No secrets. name:
+        what it is called in the flow."""
+        return {}
 
     def details(self, key: tuple[str, ...]) -> str:
         """Said of it in `penstock plan`."""

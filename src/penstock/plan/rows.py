@@ -10,6 +10,7 @@ import pyarrow as pa
 from penstock.core.expression import Column, Expression
 from penstock.core.schema import Schema
 from penstock.plan.node import Facts, Meaning, Node, called, expression, runs_on
+from penstock.plan.remote import Remote
 
 
 class Conditional(Node):
@@ -150,16 +151,6 @@ class MapArrow(Node):
 
 
 @dataclass(frozen=True)
-class Database:
-    """A table of a database, asked by key."""
-
-    connect: str | Callable[[], Any]  # a URL sqlite:///path, or what gives a DB-API connection
-    table: str
-    key: tuple[str, ...] = ()  # its columns, in the order of `on`; (): called as they are there
-    paramstyle: str | None = None  # None: as the driver's module says
-
-
-@dataclass(frozen=True)
 class Asking:
     """How somebody outside is asked."""
 
@@ -177,15 +168,16 @@ class Asking:
 class Lookup(Node):
     """Each row with what somebody else answers for its key. What follows it reads answers from files: they are given once."""
 
-    remote: Callable[[list[dict[str, Any]]], list[dict[str, Any] | None]] | Database
+    remote: Callable[[list[dict[str, Any]]], list[dict[str, Any] | None]] | Remote
     on: tuple[str, ...]
     how: Literal["left", "inner"]
     answers: Schema
     asking: Asking
+    keys: tuple[pa.DataType, ...] = ()  # the types of `on`; (): as their values tell
 
     def facts(self) -> Facts:
         yield "on", f"{', '.join(self.on)}, {self.how}"
-        yield "asks", self.remote.table if isinstance(self.remote, Database) else called(self.remote)
+        yield "asks", self.remote.called if isinstance(self.remote, Remote) else called(self.remote)
 
     def reads(self, wanted: set[str], above: Sequence[Sequence[str]]) -> list[set[str]]:
         return [{*self.on, *(n for n in wanted if n not in self.answers)}]

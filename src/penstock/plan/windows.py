@@ -132,6 +132,9 @@ class Window(Aggregating):
     def shows_early(self) -> timedelta | None:
         return self.early
 
+    def settles(self) -> timedelta:
+        return self.allowed
+
     def meaning(self) -> Meaning:
         return {
             "is": "window/1",
@@ -181,6 +184,9 @@ class Session(Aggregating):
 
     def shows_early(self) -> timedelta | None:
         return self.early
+
+    def settles(self) -> timedelta:
+        return self.allowed
 
     def meaning(self) -> Meaning:
         return {

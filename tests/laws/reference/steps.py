@@ -89,6 +89,23 @@ class Alert:
 
 
 @dataclass(frozen=True)
+class AlertTable:
+    """The same over sums that change."""
+
+    over: Window | Session | Running  # what changes
+    every: int | None = None  # what is told of it, so often at most
+    updating: ClassVar[bool] = True
+
+
+@dataclass(frozen=True)
+class Told:
+    """What is told of such a table, to actions."""
+
+    over: Window | Session | Running
+    every: int | None = None
+
+
+@dataclass(frozen=True)
 class Join:
     lo: int
     hi: int
@@ -116,15 +133,16 @@ class Enrich:
         return self.allowed is not None
 
 
-Step = Where | Slim | Union | Window | Session | Running | Sliding | Count | Alert | Join | Enrich
+Step = Where | Slim | Union | Window | Session | Running | Sliding | Count | Alert | AlertTable | Told | Join | Enrich
 
 
 @dataclass
 class Result:
     rows: list[Row]
     late: list[Row] = field(default_factory=list)
-    fates: Counter[str] = field(default_factory=Counter)
+    fates: Counter[str] | None = field(default_factory=Counter)  # None: they count changes, and nobody promises how many there are
     frontier: int = NEVER
+    told: Told | None = None  # rows are what was told by then of the table, and depend on the cut; here is the table
 
 
 def where(s: Where, ins: list[list[Row]], fs: list[int]) -> Result:
@@ -271,6 +289,26 @@ def alert(s: Alert, ins: list[list[Row]], fs: list[int]) -> Result:
     return Result(out, late, fates, fs[0])
 
 
+def alert_table(s: AlertTable, ins: list[list[Row]], fs: list[int]) -> Result:
+    """Of each key the newest row, and what all its rows say in the order (time, position)."""
+    out = []
+    for key in {r.key for r in ins[0]}:
+        word = since = None
+        rows = sorted((r for r in ins[0] if r.key == key), key=order)
+        for r in rows:
+            rest = None if r.val[1] is None else r.val[1] % 3
+            if rest == 2 and word != "fired":
+                word, since = "fired", r.t
+            elif rest == 0:
+                word = "resolved"
+        out.append(Row(rows[-1].t, key, (*rows[-1].val[:2], word, since), ("window", key, 0)))
+    return Result(out, fates=None, frontier=fs[0])
+
+
+def told(s: Told, ins: list[list[Row]], fs: list[int]) -> Result:
+    return Result(ins[0], fates=None, told=s)
+
+
 def total(vals: list[Any]) -> Any:
     known = [v for v in vals if v is not None]
     return sum(known) if known else None
@@ -389,6 +427,8 @@ DEFINITIONS: dict[type, Callable[..., Result]] = {
     Sliding: sliding,
     Count: count,
     Alert: alert,
+    AlertTable: alert_table,
+    Told: told,
     Join: join,
     Enrich: enrich,
 }

@@ -41,6 +41,7 @@ APART = {
     (plan.MapArrow, "function"): "a mended function is the same step",
     (plan.Lookup, "remote"): "answers are given once, whoever gives them",
     (plan.Lookup, "asking"): "the same",
+    (plan.Lookup, "keys"): "the types of columns of the step's input",
 }
 OTHER: dict[type, Any] = {
     Expression: Expression("other", pa.bool_(), ("other",)),

@@ -5,7 +5,6 @@ was told last, and whether it was told of what goes on now; the newest run wins.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ import pyarrow as pa
 from penstock.core.arrow import table_of
 from penstock.core.columns import HASH, POSITION, TIME, WATERMARK
 from penstock.core.time import FOREVER, NEVER, micros
+from penstock.kernels.alerts.firing import Firing
 from penstock.kernels.changes import newest_of_all, touched
 from penstock.kernels.columns import as_type, numbers, plain, sorted_by_hash, travelling
 from penstock.kernels.keyed import in_order, judge_instants, key_numbers, placed
@@ -25,27 +25,7 @@ from penstock.plan import Alert
 Longs = npt.NDArray[np.int64]
 
 KNOWN = "known"
-FIRED, RESOLVED = "fired", "resolved"
 _SINCE, _TOLD, _OPEN = "__since_t", "__told_t", "__told"
-
-
-@dataclass(frozen=True)
-class Firing:
-    """One key. since: NEVER while it does not fire; told: when it was told last that it does; open: it was told of this time."""
-
-    since: int = NEVER
-    told: int = NEVER
-    open: bool = False
-
-    def after(self, t: int, when: bool, resolve: bool, every: int | None) -> "tuple[Firing, str | None]":
-        """What holds behind a row of this time, and what is told of it."""
-        if self.since > NEVER and resolve:
-            return replace(self, since=NEVER, open=False), RESOLVED if self.open else None
-        now = replace(self, since=t) if when and self.since == NEVER else self
-        if not when or now.since == NEVER:
-            return now, None
-        again = not now.open if every is None else now.told == NEVER or t - now.told >= every
-        return (replace(now, told=t, open=True), FIRED) if again else (now, None)
 
 
 class AlertKernel:

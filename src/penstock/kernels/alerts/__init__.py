@@ -1,0 +1,1 @@
+"""Alerts: when something begins and ends, over rows that stay and over rows that change."""
