@@ -39,7 +39,9 @@
     │   └── Disconnected        the database does not answer, or ended the connection; try again (Passing)
     ├── SinkError           a sink could not take an epoch
     │   ├── SinkUnavailable     it cannot take one now; it is given again, in order (Passing)
-    │   └── DamagedView         what a view's file holds is not what was written (also Damaged)
+    │   │   └── SinkLost            it lacks epochs that are no longer kept; it waits until it is filled anew
+    │   ├── DamagedView         what a view's file holds is not what was written (also Damaged)
+    │   └── DamagedStore        nor what the files of a store hold (also Damaged)
     ├── Passing             any of those that may pass by itself: a live run waits and tries again
     └── NotYet              a view did not come that far in the time given (also a TimeoutError)
 
@@ -240,7 +242,15 @@ class SinkUnavailable(SinkError, Passing):
     pass
 
 
+class SinkLost(SinkUnavailable):
+    pass
+
+
 class DamagedView(SinkError, Damaged):
+    pass
+
+
+class DamagedStore(SinkError, Damaged):
     pass
 
 

@@ -140,7 +140,20 @@ def test_a_database_that_is_followed(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.timeout(900)
 def test_stores_as_sinks(tmp_path: Path) -> None:
     text = ran("sinks", "--rows", "2000", document=tmp_path / "out.md")
-    for told in ("| PostgreSQL, upserts", "| Valkey, hashes", "| DuckDB", "| Parquet", "| Delta", "**An epoch without rows**"):
+    stores = (
+        "PostgreSQL, upserts",
+        "Valkey, hashes",
+        "Valkey, JSON",
+        "DuckDB",
+        "Parquet",
+        "Delta",
+        "Iceberg",
+        "FTS5",
+        "tantivy",
+        "OpenSearch",
+    )
+    for told in (*(f"| {store}" for store in stores), "**An epoch without rows**", "| webhook"):
         assert told in text

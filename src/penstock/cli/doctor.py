@@ -27,8 +27,9 @@ _TAIL = 10_000  # rows at the end of each partition that are read and checked ag
 @click.command()
 @click.option("--warm", is_flag=True, help="Build the class-data archive now, so that Spark starts faster from now on.")
 @click.option("--deep", is_flag=True, help="Read and verify every record of the log and every row of the views.")
-def doctor(warm: bool, deep: bool) -> int:
-    """Check home, Java, versions, log, flows and views, and say what to do.
+@click.option("--resolve", is_flag=True, help="Finish what sinks over several databases left prepared, of flows that do not run.")
+def doctor(warm: bool, deep: bool, resolve: bool) -> int:
+    """Check home, Java, versions, log, flows, sinks and views, and say what to do.
 
     Exit code 4 if something is unhealthy (✗). Lines with ! are worth knowing and stop nothing.
     """
@@ -45,7 +46,10 @@ def doctor(warm: bool, deep: bool) -> int:
         lambda: _promptness(home),
         lambda: _log(home, deep),
         lambda: _flows(home),
+        lambda: _sinks(home),
+        lambda: _prepared(home, resolve),
         lambda: _views(home, deep),
+        lambda: _indexes(home),
     ):
         for level, what, hint in _careful(check):
             click.echo(printable(f"{SIGNS[level]} {what}" + (f"\n    {hint}" if hint else "")))
@@ -179,6 +183,24 @@ def _flows(home: Path) -> "Iterator[Finding]":
     from penstock.engine.diagnose.inspect import health
 
     yield from health(home)
+
+
+def _sinks(home: Path) -> "Iterator[Finding]":
+    from penstock.engine.flows.sinks import behind
+
+    yield from behind(home)
+
+
+def _indexes(home: Path) -> "Iterator[Finding]":
+    from penstock.engine.diagnose.indexes import indexes
+
+    yield from indexes(home)
+
+
+def _prepared(home: Path, resolve: bool) -> "Iterator[Finding]":
+    from penstock.engine.flows.prepared import left_prepared
+
+    yield from left_prepared(home, resolve)
 
 
 def _views(home: Path, deep: bool) -> "Iterator[Finding]":

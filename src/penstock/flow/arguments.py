@@ -6,7 +6,7 @@ import pyarrow as pa
 
 from penstock.core.schema import Schema
 from penstock.errors import BadFlow, BadInput
-from penstock.flow.origin import origin
+from penstock.plan.origin import origin
 
 
 def refuse(what: str, hint: str) -> NoReturn:

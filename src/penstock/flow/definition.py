@@ -21,6 +21,7 @@ class Known:
     topic_key: tuple[str, ...] = ()  # the columns of a record's key
     inputs: "tuple[Known, ...]" = ()
     versions: "Known | None" = None  # of a table: the step that gives its versions, for joins as of a time
+    judges: bool = True  # False: it looks at no time here, although its definition may
 
     @property
     def step(self) -> Step:

@@ -13,12 +13,12 @@ from penstock.core.names import check_name
 from penstock.core.schema import Schema
 from penstock.flow import arguments
 from penstock.flow.definition import Definition, Node
-from penstock.flow.origin import origin
 from penstock.flow.place import Place
 from penstock.flow.steps.sources import StreamDefinition
 from penstock.flow.steps.tables import Form, StaticDefinition, TableDefinition, static_name, static_of
 from penstock.flow.stream import Stream
 from penstock.plan import DEAD_LIMIT, ClockFix, Origin, SinkDefinition
+from penstock.plan.origin import origin
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
 """The place a message speaks of, and the checks that every step makes there."""
 
 import difflib
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn
 
@@ -11,9 +11,10 @@ import pyarrow as pa
 from penstock.core.expression import Expression
 from penstock.core.names import check_column
 from penstock.core.schema import Schema, type_text
-from penstock.errors import BadFlow, BadInput
+from penstock.errors import BadFlow
 from penstock.flow.sql.analyzer import Analyzer
 from penstock.plan import Origin
+from penstock.plan.origin import located
 
 if TYPE_CHECKING:
     from penstock.flow.definition import Known
@@ -35,15 +36,9 @@ class Place:
     def refuse(self, what: str, *detail: str, hint: str | None = None) -> NoReturn:
         raise BadFlow(what, str(self), *detail, hint=hint)
 
-    @contextmanager
-    def located(self) -> Iterator[None]:
+    def located(self) -> AbstractContextManager[None]:
         """Errors about a value the user gave say where it was given."""
-        try:
-            yield
-        except BadInput as error:
-            if str(self) in error.detail:
-                raise
-            raise type(error)(error.what, str(self), *error.detail, hint=error.hint) from error.__cause__
+        return located(self)
 
     def column(self, name: str, schema: Schema, doing: str) -> str:
         """The declared name of a column, found as Spark finds it: without regard to case."""

@@ -9,6 +9,7 @@ from penstock.flow.naming import equal_names, names_of
 from penstock.flow.place import At, Place
 from penstock.flow.pruning import prune
 from penstock.flow.sql.analyzer import Analyzer
+from penstock.flow.steps.alerts import AlertDefinition
 from penstock.flow.steps.enrich import carry_append_times
 from penstock.flow.steps.updates import maker_of, refuse_updates
 from penstock.flow.topics import Suggest, TopicFacts, check_topics
@@ -31,10 +32,12 @@ def resolve(
         inputs = [known[i] for i in node.inputs]
         _check_updates(node, inputs, at)
         known[node] = node.definition.resolve(at, inputs)
-    steps = carry_append_times([step for node in nodes for step in known[node].steps])
+    given_to = [_told(written, known[written.node]) for written in graph.outputs]
+    told = {each.name: each for each in given_to if isinstance(each.step.node, plan.Told)}  # once, however many actions it has
+    steps = carry_append_times([step for each in (*(known[node] for node in nodes), *told.values()) for step in each.steps])
     _check_hidden_names(graph.name, steps)
     check_topics(graph.name, nodes, known, topics, suggest)
-    outputs = tuple(_output(graph.name, written, known[written.node]) for written in graph.outputs)
+    outputs = tuple(_output(graph.name, written, rows) for written, rows in zip(graph.outputs, given_to, strict=True))
     return plan.Plan(graph.name, prune(graph.name, steps, outputs), outputs, graph.dead_limit)
 
 
@@ -85,6 +88,14 @@ def _check_hidden_names(flow: str, steps: Sequence[plan.Step]) -> None:
             raise equal_names(flow, step.name, other.origin, step.origin)
 
 
+def _told(written: Written, known: Known) -> Known:
+    """What an output gets: the rows of its step; what an action is told of them, where they are alerts that change."""
+    alert = written.node.definition
+    if known.step.updating and not written.definition.takes_updates and isinstance(alert, AlertDefinition):
+        return alert.told(known)
+    return known
+
+
 def _output(flow: str, written: Written, known: Known) -> plan.Output:
     at, definition = Place(flow, written.origin, known.name), written.definition
     what = f"{definition.kind} {written.name!r}"
@@ -93,7 +104,7 @@ def _output(flow: str, written: Written, known: Known) -> plan.Output:
         at.refuse(
             f"cannot write {known.label} to {what}: its rows change, and what was written there stays",
             f'made updating by step "{maker.name}" ({maker.step.origin})',
-            hint=f'serve it as a view: .view("{written.name}")',
+            hint=_instead(known, written.name),
         )
     if known.step.updating and not definition.by_row and not (definition.columns or known.view_key):
         maker = maker_of(known)
@@ -109,3 +120,14 @@ def _output(flow: str, written: Written, known: Known) -> plan.Output:
     else:
         key = known.view_key if definition.by_row or known.step.updating else known.topic_key
     return plan.Output(definition, written.name, known.name, key, written.origin)
+
+
+def _instead(known: Known, name: str) -> str:
+    """What to do with rows that change, where something is to be done that cannot be taken back."""
+    if _alerts(known):
+        return "put this step before alert(), and let the action take the alerts themselves"
+    return f'say when something begins and ends: .alert(when="…", by="…").sink(…); or serve the rows as a view: .view("{name}")'
+
+
+def _alerts(known: Known) -> bool:
+    return isinstance(known.step.node, plan.AlertTable) or any(map(_alerts, known.inputs))

@@ -118,7 +118,10 @@ class Stream:
 
         Of each key of `by` rows are taken in the order of their time. It fires with the first for which `when` holds, and is
         resolved by the next for which `resolve` does; left out, for which `when` does not. `every="1 hour"` tells again, so often,
-        that it still fires; what begins anew within so long of the last time it was told is told when that is over, if it lasts."""
+        that it still fires; what begins anew within so long of the last time it was told is told when that is over, if it lasts.
+
+        Over rows that change it is a table: the newest row of each key, and what all rows that hold now lead to. An action is told
+        when that changes (docs/sinks/actions.md)."""
         self._one_of("late", late, ("divert", "ignore"))
         definition = AlertDefinition(when, resolve, _columns(by), self._span(every, "every"), late, self._on_error(on_error))
         return Judged(self.flow, self.flow.add(definition, (self.node,), name))

@@ -16,7 +16,7 @@ def check_topics(
     flow: str, nodes: Sequence[Node], known: Mapping[Node, Known], topics: Mapping[str, TopicFacts] | None, suggest: Suggest | None
 ) -> None:
     """Refuses sources without the time that a step below needs, or against the facts. `topics=None`: nothing is known."""
-    judges = _judges(nodes)
+    judges = _judges(nodes, known)
     for node in nodes:
         if not isinstance(node.definition, StreamDefinition | TableDefinition):
             continue
@@ -39,11 +39,11 @@ def check_topics(
             _check_timed(node.definition, facts, f'step "{judge.name}" ({judge.step.origin})', place, suggest)
 
 
-def _judges(nodes: Sequence[Node]) -> dict[Node, Node]:
+def _judges(nodes: Sequence[Node], known: Mapping[Node, Known]) -> dict[Node, Node]:
     """For each node above a judging step: the first such step."""
     above: dict[Node, Node] = {}
     for node in reversed(nodes):
-        judge = node if node.definition.judges else above.get(node)
+        judge = node if node.definition.judges and known[node].judges else above.get(node)
         if judge:
             above |= dict.fromkeys(node.inputs, judge)
     return above

@@ -34,20 +34,20 @@ def drop_view(views: Path, name: str) -> None:
     """Removes a view with all its versions; SinkError if somebody has it open."""
     path = view_path(views, name)
     with contextlib.suppress(sqlite3.DatabaseError), contextlib.closing(sqlite3.connect(path, timeout=0.5)) as connection:
-        _take_alone(connection, path, name)
+        take_alone(connection, path, f"view {name!r}")
     with refused(path, name):
         for part in (path.with_name(path.name + "-wal"), path.with_name(path.name + "-shm"), path):
             part.unlink(missing_ok=True)  # the database last: what is left of it must never meet another one of its name
         sync_directory(views)
 
 
-def _take_alone(connection: sqlite3.Connection, path: Path, name: str) -> None:
+def take_alone(connection: sqlite3.Connection, path: Path, called: str) -> None:
     """Leaving WAL mode is only possible for the one who has the database alone."""
     try:
         connection.execute("PRAGMA journal_mode = DELETE")
     except sqlite3.OperationalError as error:
         if "locked" in str(error):
             raise SinkError(
-                f"view {name!r} is in use", str(path), hint="stop the flow that writes it, and those who follow it"
+                f"{called} is in use", str(path), hint="stop the flow that writes it, and those who follow it"
             ) from error
         raise

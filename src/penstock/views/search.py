@@ -8,8 +8,9 @@ import pyarrow as pa
 
 from penstock.errors import BadInput, NotFound
 from penstock.sinks.stores.search.fts5_tables import SUFFIX
-from penstock.sinks.stores.search.index import DIRECTORY, IndexMeta, IndexPlace
+from penstock.sinks.stores.search.index import IndexMeta, IndexPlace
 from penstock.storage.home import find_home
+from penstock.views.indexes import list_indexes
 from penstock.views.search_readers import SCORE as SCORE
 from penstock.views.search_readers import FileReader, Reader, TantivyReader, Term
 
@@ -64,16 +65,6 @@ class SearchIndex:
 
     def close(self) -> None:
         self._reader.close()
-
-
-def list_indexes(home: Path) -> list[str]:
-    """Names of all indexes of a home, sorted."""
-    directory = home / DIRECTORY
-    if not directory.is_dir():
-        return []
-    return sorted(
-        path.stem if path.is_file() else path.name for path in directory.iterdir() if path.is_dir() or path.suffix == SUFFIX
-    )
 
 
 def _opened(given: str | Path, home: Path) -> Reader:

@@ -10,6 +10,7 @@ import pytest
 from penstock import Flow, Tumbling, agg
 from penstock.engine.diagnose.inspect import decisions_of
 from penstock.engine.run.lock import held_lock
+from penstock.sinks import parquet, search, sqlite
 from unit.cli.calling import calls_of
 from unit.engine.homes import ORDERS, Home
 from unit.engine.test_flow_removing import ROWS, Crash, crash_at, remove, shop
@@ -81,6 +82,32 @@ def test_a_reset_shows_first_and_does_it_when_asked(home: Home) -> None:
     assert flow("list").rows[0]["state"] == "never decided"
     home.run(shop())
     assert len(home.rows("all")) == 6
+
+
+def test_a_reset_and_a_drop_say_how_each_store_outside_is_emptied_and_take_the_indexes_of_the_home(home: Home) -> None:
+    kept = Flow("kept")
+    words = kept.stream("orders", ORDERS, time="at").select("id", text="'order'")
+    words.sink(search("texts", key="id")).sink(sqlite(home.path / "shop.db", "words")).sink(parquet(home.path / "lake"))
+    home.run(kept)
+    asked = flow("reset", "kept")
+    assert {(line["kind"], line["name"]): line["goes"] for line in asked.rows if line["kind"] in ("search", "store")} == {
+        ("search", "texts.db"): True,
+        ("store", "sqlite.words"): False,
+        ("store", "parquet.lake"): False,
+    }
+    ways = [
+        f"in {home.path}/shop.db: DELETE FROM words; DELETE FROM penstock_marker WHERE flow = 'kept' AND sink = 'words'",
+        f"remove the directory {home.path}/lake",
+    ]
+    over = "keeps the rows of the life that is over, and refuses the next one until it is empty"
+    assert [line for line in asked.err.splitlines() if line.startswith("sink ")] == [
+        f"sink sqlite.words {over}: {ways[0]}",
+        f"sink parquet.lake {over}: {ways[1]}",
+    ]
+    gone = flow("drop", "kept", "--yes")
+    assert f"sink sqlite.words keeps its rows; to be rid of them: {ways[0]}" in gone.err
+    assert (home.path / "shop.db").exists()
+    assert not (home.path / "search" / "texts.db").exists()
 
 
 def test_a_drop_leaves_topics_for_others_unless_they_are_named(home: Home) -> None:

@@ -42,6 +42,8 @@ TABLES = {  # what is called, and what must stand there whatever the width
     "cdc reconcile": None,
     "view follow": None,  # never ends; the same rows as `view show`
     "sink list": ("sink list", "pages", "view.per_page"),
+    "sink reconcile": None,  # tests/unit/cli/test_sink_in_step.py shows them on 80 columns
+    "sink rebuild": None,
     "search": ("search pages bob", "ann"),
     "state show": ("state show pages per_page open", "page"),
     "state path": ("state path pages per_page", "open"),

@@ -1,7 +1,9 @@
 """Starting a flow over and doing away with it: all that is its own goes, nothing else does, wherever it is cut short (G31)."""
 
 import os
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +11,14 @@ import pytest
 
 from penstock import Flow, Tumbling, agg
 from penstock.engine.diagnose.inspect import decisions_of
-from penstock.engine.flows.removing import What, carry_out, plan
+from penstock.engine.flows.removing import POINTS, What, carry_out, plan
 from penstock.engine.run.lock import held_lock
 from penstock.errors import Held, InUse, Mismatch
 from penstock.log.groups.port import Source
+from penstock.sinks import search, sqlite, tantivy
 from penstock.views.directory import list_views
+from penstock.views.indexes import list_indexes
+from penstock.views.search import SearchIndex
 from unit.engine.homes import ORDERS, Home
 
 ROWS = [{"id": n, "amount": n % 3, "at": f"2024-01-15T10:{n:02d}:00"} for n in (1, 2, 9, 3, 20, 4)]
@@ -101,9 +106,7 @@ def test_wherever_it_is_cut_short_a_run_refuses_and_the_next_one_finishes(home: 
         home.run(shop())
         assert results(home) == before
         assert content(home) == others
-    assert {"removing.noted", "removing.group", "removing.topic", "removing.view", "removing.state", "removing.emptied"} == set(
-        passed
-    )
+    assert set(POINTS) - {"removing.search"} == set(passed)
     assert (home.path / "flows" / "shop").exists() is (what == "reset")
 
 
@@ -180,3 +183,83 @@ def test_a_flow_over_another_log_is_not_reset_without_it(home: Home) -> None:
     with pytest.raises(Mismatch, match="has its topics in another log") as refused:
         remove(home)
     assert "--log kafka://broker:9092" in str(refused.value)
+
+
+# search indexes of the home
+
+
+def indexed(name: str) -> Flow:
+    flow = Flow(name)
+    words = flow.stream("orders", ORDERS, time="at").select("id", text="'order'")
+    words.sink(search(f"{name}_texts", key="id")).sink(tantivy(f"{name}_words", key="id"))
+    return flow
+
+
+def found(home: Home, name: str) -> list[list[int]]:
+    indexes = [SearchIndex(f"{name}_{kind}", home.path) for kind in ("texts", "words")]
+    ids = [sorted(index.find("order")["id"].to_pylist()) for index in indexes]
+    for index in indexes:
+        index.close()
+    return ids
+
+
+def test_indexes_go_with_their_flow_wherever_it_is_cut_short_and_no_others(home: Home) -> None:  # G31
+    for name in ("shop2", "other2"):
+        home.run(indexed(name))
+    wanted, number, passed = [sorted(row["id"] for row in ROWS)] * 2, 0, list[str]()
+    while True:
+        number, passed = number + 1, []
+        going = plan(home.path, home.log, "shop2", "reset", topics=True)
+        assert [(thing.kind, thing.name) for thing in going.goes][1:-1] == [("search", "shop2_texts.db"), ("search", "shop2_words")]
+        try:
+            carry_out(home.path, home.log, going, fail=crash_at(number, passed))
+            break
+        except Crash:
+            carry_out(home.path, home.log, plan(home.path, home.log, "shop2", "reset", topics=True))
+        assert list_indexes(home.path) == ["other2_texts", "other2_words"]
+        home.run(indexed("shop2"))
+        assert found(home, "shop2") == wanted
+        assert found(home, "other2") == wanted
+    assert passed.count("removing.search") == 2
+
+
+def test_an_index_that_cannot_be_opened_goes_with_the_flow_that_wrote_it(home: Home) -> None:
+    home.run(indexed("shop2"))
+    (home.path / "search" / "shop2_texts.db").write_bytes(b"this is no database" * 100)
+    (home.path / "search" / "stray.db").write_bytes(b"nobody knows")
+    carry_out(home.path, home.log, plan(home.path, home.log, "shop2", "drop", topics=True))
+    assert list_indexes(home.path) == ["stray"]
+
+
+# stores outside the home
+
+
+def with_store(home: Home) -> Flow:
+    flow = Flow("stored")
+    orders = flow.stream("orders", ORDERS, time="at")
+    orders.sink(sqlite(home.path.parent / "shop.db", "orders"))
+    return flow
+
+
+def in_store(home: Home) -> list[int]:
+    with closing(sqlite3.connect(home.path.parent / "shop.db")) as connection:
+        return sorted(id for (id,) in connection.execute("select id from orders"))
+
+
+def test_a_store_keeps_its_rows_and_refuses_the_next_life_until_it_is_emptied_as_both_say(home: Home) -> None:
+    home.run(with_store(home))
+    before = in_store(home)
+    going = plan(home.path, home.log, "stored", "reset", topics=True)
+    [store] = [thing for thing in going.stays if thing.kind == "store"]
+    assert (store.name, before) == ("sqlite.orders", sorted(row["id"] for row in ROWS))
+    carry_out(home.path, home.log, going)
+    assert in_store(home) == before
+    with pytest.raises(Mismatch, match="belongs to another incarnation") as refused:
+        home.run(with_store(home))
+    assert store.emptied in str(refused.value.hint)
+    file, _, statements = store.emptied.removeprefix("in ").partition(": ")
+    with closing(sqlite3.connect(file)) as connection:
+        connection.executescript(statements)
+    assert in_store(home) == []
+    home.run(with_store(home))
+    assert in_store(home) == before

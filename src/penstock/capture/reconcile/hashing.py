@@ -5,14 +5,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import orjson
 import polars as pl
 
-Hashes = npt.NDArray[np.uint64]
+from penstock.core.checksums import Hashes as Hashes
+from penstock.core.checksums import mixed
 
 _SEED = 17
-_MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 
 
 def hashes_of(texts: pl.Series) -> Hashes:
@@ -22,10 +21,7 @@ def hashes_of(texts: pl.Series) -> Hashes:
 
 def checksum_of(keys: Hashes, rows: Hashes) -> int:
     """Of rows with these hashes, in whatever order; one row more, less or other gives another one."""
-    with np.errstate(over="ignore"):
-        mixed = (keys ^ (keys >> np.uint64(29))) * _MULTIPLIER + rows
-        mixed = (mixed ^ (mixed >> np.uint64(32))) * _MULTIPLIER
-        return int(np.add.reduce(mixed ^ (mixed >> np.uint64(29)), dtype=np.uint64))
+    return int(np.add.reduce(mixed(keys, rows), dtype=np.uint64))
 
 
 class Canonical:

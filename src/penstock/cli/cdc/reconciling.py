@@ -12,14 +12,13 @@ from penstock.capture.reconcile import Followed, ReconcileProgress, Reconciliati
 from penstock.capture.registry import Captures
 from penstock.capture.resnapshot import resnapshot
 from penstock.cli.cdc.adding import split
-from penstock.cli.cdc.running import Lines
+from penstock.cli.lines import Lines, bar
 from penstock.cli.output import kind_of as output_of
 from penstock.cli.output import print_table, safe
 from penstock.core.arrow import schema_of
 from penstock.log.open import open_log
 
 UNHEALTHY = 4
-BAR = 20
 _WORDS = {
     "waiting": "waiting for the log",
     "log": "reading the topic of",
@@ -110,21 +109,21 @@ def _reporter(lines: Lines) -> Any:
         words = " ".join([_WORDS[progress.phase], *([_name(progress.table)] if progress.table else [])])
         if lines.live:
             lines.rewrite(
-                [" · ".join([f"{words} {_bar(progress)}".rstrip(), f"{progress.done:,}", *filter(None, [progress.note])])]
+                [
+                    " · ".join(
+                        [
+                            f"{words} {bar(progress.done, progress.total)}".rstrip(),
+                            f"{progress.done:,}",
+                            *filter(None, [progress.note]),
+                        ]
+                    )
+                ]
             )
         elif told[-1:] != [words]:
             told.append(words)
             lines.say(f"{words}{': ' if progress.note else ''}{progress.note}")
 
     return report
-
-
-def _bar(progress: ReconcileProgress) -> str:
-    if not progress.total:
-        return ""
-    share = min(1.0, progress.done / progress.total)
-    full = int(share * BAR)
-    return f"▕{'█' * full}{' ' * (BAR - full)}▏ {share:.0%}"
 
 
 def _tables(of: Followed, patterns: Sequence[str]) -> Sequence[Table] | None:

@@ -83,10 +83,12 @@ def describe(name: str, output: str | None) -> None:
 @_YES
 @_OUTPUT
 def reset(name: str, keep_topics: bool, force: bool, yes: bool, output: str | None) -> None:
-    """Start the flow NAME over. Shows which state, views, topics and groups would go, with rows and sizes; --yes removes them.
+    """Start the flow NAME over. Shows which state, views, search indexes, topics and groups would go, with rows and sizes; --yes
+    removes them.
 
     The next run begins at the beginning of its inputs, with a new incarnation, and makes its outputs anew. Refused while the flow
     runs, and where others read its topics, which then are others: --force does it, and those flows have to be reset, too.
+    Stores outside the home keep their rows: it is said how each of them is emptied, and until then the next run is refused there.
     With --keep-topics the topics stay, and belong to the life that is over: the flow must write others before it can start again.
     Killed in between, the same command again finishes it, and a run says so.
 
@@ -139,10 +141,11 @@ def reopen(name: str, force: bool, yes: bool, output: str | None) -> None:
 @_YES
 @_OUTPUT
 def drop(name: str, topics: bool, force: bool, yes: bool, output: str | None) -> None:
-    """Remove the flow NAME: its state, its views, its own topics for late and dead rows. Shows what would go; --yes does it.
+    """Remove the flow NAME: its state, its views, its search indexes, its own topics for late and dead rows. Shows what would go;
+    --yes does it.
 
-    The topics that it writes for others stay, unless --topics is given. Refused while the flow runs. Killed in between, the same
-    command again finishes it.
+    The topics that it writes for others stay, unless --topics is given, and so do the rows in stores outside the home. Refused
+    while the flow runs. Killed in between, the same command again finishes it.
 
     \b
     penstock flow drop shop
@@ -154,12 +157,15 @@ def drop(name: str, topics: bool, force: bool, yes: bool, output: str | None) ->
 def _remove(name: str, what: "What", topics: bool, force: bool, yes: bool, output: str | None) -> None:
     import os
 
+    from penstock.engine.flows.prepared import finished
     from penstock.engine.flows.removing import carry_out, plan
     from penstock.engine.run.runtime import armed
 
     home, log = _home(), _log()
     going = plan(home, log, name, what, topics)
     if yes:
+        for finding in finished(home, name):
+            click.echo(safe(finding.what + (f"\n    {finding.hint}" if finding.hint else "")), err=True)
         carry_out(home, log, going, force, armed(os.environ.get("PENSTOCK_FAIL", ""), name))
     lines = [_thing(thing, goes=True) for thing in going.goes] + [_thing(thing, goes=False) for thing in going.stays]
     _print([_for_people(line) if kind_of(output) == "table" else line for line in lines], output)
@@ -179,6 +185,7 @@ def _notes(home: "Path", log: "Log", going: "Going", yes: bool) -> list[str]:
         told.append(
             f"topic {topic} is read by {', '.join(names)}, which would have to start over: --force, and then reset them, too"
         )
+    told += [_of_store(thing, what) for thing in going.stays if thing.kind == "store"]
     kept = [thing.name for thing in going.stays if thing.kind == "topic"]
     if kept and what == "reset":
         told.append(f"topics that stay belong to the life that is over; flow {flow} must write others: {', '.join(kept)}")
@@ -190,6 +197,12 @@ def _notes(home: "Path", log: "Log", going: "Going", yes: bool) -> list[str]:
             for place, first in cut_off(home, log, flow)
         ]
     return told
+
+
+def _of_store(store: "Belonging", what: "What") -> str:
+    if what == "drop":
+        return f"sink {store.name} keeps its rows; to be rid of them: {store.emptied}"
+    return f"sink {store.name} keeps the rows of the life that is over, and refuses the next one until it is empty: {store.emptied}"
 
 
 def _thing(thing: "Belonging", goes: bool) -> dict[str, Any]:

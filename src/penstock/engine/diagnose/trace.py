@@ -64,9 +64,10 @@ class Piece:
     read: Read  # what was taken out, and why
 
 
-def marks_of(decisions: Decisions) -> list[EngineMark]:
-    """Every mark that the engine has put into the inputs of a flow."""
-    stored = {mark for epoch in decisions.epochs() for mark in decisions.read(epoch).marks}
+def marks_of(decisions: Decisions, until: int | None = None) -> list[EngineMark]:
+    """Every mark that the engine has put into the inputs of a flow; until: up to this epoch, which is still kept."""
+    epochs = [epoch for epoch in decisions.epochs() if until is None or epoch <= until]
+    stored = {mark for epoch in epochs for mark in decisions.read(epoch).marks}
     return sorted(stored | kept_marks(decisions.storage))
 
 

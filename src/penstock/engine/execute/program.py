@@ -70,13 +70,13 @@ class Program:
     @cached_property
     def answering(self) -> dict[str, frozenset[str]]:
         """Steps that answer rows from versions of a table, and the sources that these come from."""
-        return {s.name: self._above(s.inputs[1]) for s in self.plan.steps if s.node.answers_rows}
+        return {s.name: self.above(s.inputs[1]) for s in self.plan.steps if s.node.answers_rows}
 
-    def _above(self, step: str) -> frozenset[str]:
+    def above(self, step: str) -> frozenset[str]:
         """The sources that a step reads, itself or through others."""
         if step in self.sources:
             return frozenset([step])
-        return frozenset().union(*(self._above(i) for i in self.plan.step(step).inputs))
+        return frozenset().union(*(self.above(i) for i in self.plan.step(step).inputs))
 
     @property
     def segments(self) -> int:

@@ -1,4 +1,4 @@
-"""What belongs to a flow: its state, its views, the topics it writes, its own topics for late and dead rows, its group."""
+"""What belongs to a flow: state, views, search indexes, the topics it writes, its own for late and dead rows, its group, stores."""
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
@@ -15,11 +15,15 @@ from penstock.log.file.log import FileLog
 from penstock.log.file.store import directory_of
 from penstock.log.groups.port import FLOW
 from penstock.log.port import Log, Topic
+from penstock.sinks.stores.search.fts5_tables import SUFFIX
 from penstock.storage.local import LocalStorage
 from penstock.views.directory import list_views
+from penstock.views.indexes import files_of, index_paths
+from penstock.views.search import SearchIndex
 from penstock.views.view import View
 
-Kind = Literal["state", "view", "topic", "late", "dead", "group"]
+SUFFIXES = {"search": SUFFIX, "tantivy": ""}  # what the names of indexes end with, by the kind of sink
+Kind = Literal["state", "view", "search", "topic", "late", "dead", "group", "store"]
 
 
 @dataclass(frozen=True)
@@ -32,12 +36,14 @@ class Belonging:
     bytes: int | None = None
     id: str = ""  # of a topic
     readers: tuple[str, ...] = ()  # of a topic: the groups and other flows that read it
+    emptied: str = ""  # of a store, which is outside the home: how people empty it
 
 
 def belongings(home: Path, log: Log, flow: str) -> list[Belonging]:
     """All that a flow has here; nothing of any other flow's."""
     decisions = Decisions(LocalStorage(str(home / "flows" / flow)), flow)
-    return [_state(home, decisions), *_views(home, decisions), *_topics(home, log, decisions), *_group(log, flow)]
+    inside = [_state(home, decisions), *_views(home, decisions), *_indexes(home, decisions)]
+    return [*inside, *_topics(home, log, decisions), *_group(log, flow), *_stores(decisions)]
 
 
 def recorded(decisions: Decisions, what: str) -> Any:
@@ -68,6 +74,32 @@ def _views(home: Path, decisions: Decisions) -> Iterator[Belonging]:
             if name not in named:
                 continue
         yield Belonging("view", name, rows, sum(size_of(home / "views" / f"{name}.db{part}") for part in ("", "-wal", "-shm")))
+
+
+def _indexes(home: Path, decisions: Decisions) -> Iterator[Belonging]:
+    """As views: by what they say of themselves, else by what the flow said."""
+    outputs = recorded(decisions, "outputs") or ()
+    named = {f"{out['name']}{SUFFIXES[out['kind']]}" for out in outputs if out["kind"] in SUFFIXES and "emptied" not in out}
+    for path in index_paths(home):
+        flow = flow_of_index(path)
+        if flow == decisions.flow or (flow is None and path.name in named):
+            yield Belonging("search", path.name, None, sum(map(size_of, files_of(path))))
+
+
+def flow_of_index(path: Path) -> str | None:
+    """Which flow writes a search index; None where it cannot say."""
+    try:
+        with SearchIndex(path) as index:
+            return index.meta.flow
+    except PenstockError:
+        return None
+
+
+def _stores(decisions: Decisions) -> Iterator[Belonging]:
+    """What is outside the home, and keeps rows and a marker there."""
+    for out in recorded(decisions, "outputs") or ():
+        if "emptied" in out:
+            yield Belonging("store", out["id"], emptied=out["emptied"])
 
 
 def _topics(home: Path, log: Log, decisions: Decisions) -> Iterator[Belonging]:

@@ -20,11 +20,21 @@ from penstock.errors import InUse, Mismatch, NotFound
 from penstock.log.groups.port import FLOW
 from penstock.log.port import Log
 from penstock.sinks.port import nothing
+from penstock.sinks.stores.search.index import DIRECTORY
 from penstock.storage.local import LocalStorage
 from penstock.views.directory import drop_view
+from penstock.views.indexes import drop_index
 
 What = Literal["reset", "drop"]
-POINTS = ("removing.noted", "removing.group", "removing.topic", "removing.view", "removing.state", "removing.emptied")
+POINTS = (
+    "removing.noted",
+    "removing.group",
+    "removing.topic",
+    "removing.view",
+    "removing.search",
+    "removing.state",
+    "removing.emptied",
+)
 
 
 @dataclass(frozen=True)
@@ -37,18 +47,22 @@ class Removal:
     topics: tuple[tuple[str, str], ...]  # name and id
     group: bool
     log: str  # where the topics are
+    searches: tuple[str, ...] = ()  # files and directories of search indexes
 
     @classmethod
     def of(cls, what: What, flow: str, log: Log, things: Sequence[Belonging]) -> "Removal":
         views = tuple(thing.name for thing in things if thing.kind == "view")
         topics = tuple((thing.name, thing.id) for thing in things if thing.kind in ("topic", "late", "dead"))
-        return cls(what, flow, views, topics, any(thing.kind == "group" for thing in things), log_address(log))
+        searches = tuple(thing.name for thing in things if thing.kind == "search")
+        return cls(what, flow, views, topics, any(thing.kind == "group" for thing in things), log_address(log), searches)
 
     def with_rest_of(self, begun: "Removal") -> "Removal":
         """The same, and what an order that was cut short had not come to."""
         views = dict.fromkeys((*begun.views, *self.views))
         topics = dict.fromkeys((*begun.topics, *self.topics))
-        return replace(self, views=tuple(views), topics=tuple(topics), group=self.group or begun.group)
+        searches = dict.fromkeys((*begun.searches, *self.searches))
+        group = self.group or begun.group
+        return replace(self, views=tuple(views), topics=tuple(topics), group=group, searches=tuple(searches))
 
 
 @dataclass(frozen=True)
@@ -73,10 +87,11 @@ def plan(home: Path, log: Log, flow: str, what: What, topics: bool) -> Going:
     _check_log(decisions, log, begun)
     found = belongings(home, log, flow)
     named = {name for name, _ in begun.topics} if begun else set()
-    goes = tuple(thing for thing in found if thing.kind != "topic" or topics or thing.name in named)
+    stay = {thing for thing in found if thing.kind == "store" or (thing.kind == "topic" and not topics and thing.name not in named)}
+    goes = tuple(thing for thing in found if thing not in stay)
     removal = Removal.of(what, flow, log, goes)
     removal = removal.with_rest_of(begun) if begun else removal
-    return Going(removal, goes, tuple(thing for thing in found if thing not in goes), begun.what if begun else None)
+    return Going(removal, goes, tuple(thing for thing in found if thing in stay), begun.what if begun else None)
 
 
 def cut_off(home: Path, log: Log, flow: str) -> list[tuple[str, int]]:
@@ -92,7 +107,8 @@ def noted(decisions: Decisions) -> Removal | None:
     raw = decisions.removing()
     if raw is None:
         return None
-    return Removal(**raw | {"views": tuple(raw["views"]), "topics": tuple(map(tuple, raw["topics"]))})
+    lists = {"views": tuple(raw["views"]), "searches": tuple(raw.get("searches", ())), "topics": tuple(map(tuple, raw["topics"]))}
+    return Removal(**raw | lists)
 
 
 def _check_log(decisions: Decisions, log: Log, begun: Removal | None) -> None:
@@ -141,6 +157,9 @@ def _outputs(home: Path, log: Log, removal: Removal, fail: Callable[[str], None]
         with suppress(NotFound):
             drop_view(home / "views", view)
         fail("removing.view")
+    for index in removal.searches:
+        drop_index(home / DIRECTORY / index)
+        fail("removing.search")
 
 
 def _directory(home: Path, removal: Removal, decisions: Decisions, fail: Callable[[str], None]) -> None:

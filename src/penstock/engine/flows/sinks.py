@@ -1,16 +1,20 @@
 """The sinks of flows, from outside: how far each has come, and what keeps it away."""
 
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from penstock.core.time import instant, micros
-from penstock.engine.diagnose.inspect import decisions_of, flows
+from penstock.engine.diagnose.inspect import Finding, decisions_of, flows
 from penstock.engine.run.epoch.decision import Decisions
 from penstock.engine.run.epoch.history import records
 from penstock.engine.run.epoch.sink_status import last_told
-from penstock.errors import NotFound
+from penstock.errors import NotFound, PenstockError
 
+_FAR = 100  # epochs that a sink may lack before doctor speaks of it
+_PATIENCE = "it gets them when it is back, while the flow runs; `penstock sink list` shows how far it is"
 State = Literal["in step", "behind", "away", "nothing yet"]
 
 
@@ -26,6 +30,7 @@ class SinkState:
     behind_epochs: int
     behind_seconds: float
     cause: str | None  # what keeps it away
+    hint: str | None = None  # what to do about that
 
 
 def sinks_of(home: Path, flow: str | None = None) -> list[SinkState]:
@@ -44,6 +49,27 @@ def sink_of(home: Path, flow: str, sink: str) -> SinkState:
     raise NotFound(f"flow {flow} has no sink {sink!r}", f"its sinks: {there}", hint="penstock sink list")
 
 
+def behind(home: Path) -> Iterator[Finding]:
+    """What doctor says of the sinks of each flow; of a flow that cannot be read it says so itself."""
+    for flow in flows(home):
+        with suppress(PenstockError):
+            storage = decisions_of(home, flow).storage
+            found = [state for state in sinks_of(home, flow) if last_told(storage, state.sink)]
+            lag = [state for state in found if state.state == "away" or state.behind_epochs > _FAR]
+            yield from map(_told, lag)
+            if len(lag) < len(found):
+                yield Finding("ok", f"flow {flow}: {len(found) - len(lag)} of {len(found)} sinks in step")
+
+
+def _told(state: SinkState) -> Finding:
+    lacks = f"it lacks {state.behind_epochs:,} epoch{'s' if state.behind_epochs > 1 else ''}"
+    if state.state == "away":
+        what = f"flow {state.flow}: sink {state.sink} is away, {lacks}: {state.cause}"
+        return Finding("warn", what, state.hint or _PATIENCE)
+    what = f"flow {state.flow}: sink {state.sink} is far behind, {lacks}, {state.behind_seconds:,.0f} seconds"
+    return Finding("warn", what, "it gets them while the flow runs; is the store slower than the flow?")
+
+
 def _states(decisions: Decisions) -> list[SinkState]:
     last, clocks = decisions.last(), {record["epoch"]: record["clock"] for record in records(decisions.storage)}
     out = []
@@ -57,9 +83,9 @@ def _states(decisions: Decisions) -> list[SinkState]:
 def _state(flow: str, sink: str, target: str, last: int, told: dict[str, Any], clocks: dict[int, str]) -> SinkState:
     epoch = told.get("delivered", -1)
     behind = max(0, last - epoch)
-    away = told.get("away") if behind else None
+    away, hint = (told.get("away"), told.get("hint")) if behind else (None, None)
     state: State = "nothing yet" if last < 0 else "away" if away else "behind" if behind else "in step"
-    return SinkState(flow, sink, target, state, epoch, behind, _seconds(clocks, epoch, last) if behind else 0.0, away)
+    return SinkState(flow, sink, target, state, epoch, behind, _seconds(clocks, epoch, last) if behind else 0.0, away, hint)
 
 
 def _seconds(clocks: dict[int, str], epoch: int, last: int) -> float:

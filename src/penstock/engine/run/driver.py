@@ -121,7 +121,10 @@ class Driver:
 
     def _described(self) -> dict[str, Any]:
         """What can be said of the flow later, without its program."""
-        outputs = [{"kind": out.kind, "name": out.definition.target, "id": out.id} for out in self.plan.outputs]
+        outputs = [
+            {"kind": out.kind, "name": out.definition.target, "id": out.id} | out.definition.recorded(self.plan.flow, out.name)
+            for out in self.plan.outputs
+        ]
         known = {"steps": describe(self.plan), "holders": holders(self.plan), "names": [step.name for step in self.plan.steps]}
         known |= {
             "sources": self.inputs,

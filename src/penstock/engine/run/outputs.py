@@ -7,9 +7,12 @@ from penstock.engine.execute.program import DEAD, LATE, Program, dead_schema, la
 from penstock.engine.run.context import Fail
 from penstock.engine.run.epoch.deliver import Target
 from penstock.engine.run.letters import LetterSink, RefusedRows, letter_topic
+from penstock.flow.place import Place
 from penstock.log.port import Log
 from penstock.plan import Output
 from penstock.sinks.port import Sink, SinkContext, SinkSpec, nothing
+from penstock.sinks.stores.definition import StoreDefinition
+from penstock.sinks.stores.two_phase.definition import TwoPhaseDefinition
 from penstock.storage.port import Storage
 
 
@@ -19,18 +22,30 @@ def targets(log: Log, storage: Storage, views: Path, fail: Fail = nothing) -> Ca
     def make(program: Program) -> list[Target]:
         plan = program.plan
         sinks = {o: _sink(program, o, log, storage, views, fail) for o in plan.outputs}
-        outputs = [Target(o.id, sink, o.input, o.definition.sparse, o.definition.apart) for o, sink in sinks.items()]
+        outputs = [_target(o, sink) for o, sink in sinks.items()]
         return outputs + [_letters(plan.flow, kind, log, storage) for kind in (LATE, DEAD)]
 
     return make
 
 
+def _target(output: Output, sink: Sink) -> Target:
+    definition = output.definition
+    store = isinstance(definition, StoreDefinition | TwoPhaseDefinition)
+    return Target(output.id, sink, output.input, definition.sparse, definition.apart, store)
+
+
 def _sink(program: Program, output: Output, log: Log, storage: Storage, views: Path, fail: Fail) -> Sink:
-    step, definition = program.plan.step(output.input), output.definition
+    refused = RefusedRows(program.plan.flow, output.id, log)
+    with Place(program.plan.flow, output.origin).located():
+        return output.definition.build(SinkContext(spec_of(program, output), log, storage, views, fail, refused))
+
+
+def spec_of(program: Program, output: Output) -> SinkSpec:
+    """What a sink knows of its rows."""
+    step = program.plan.step(output.input)
     once = not step.updating and step.node.once() == frozenset(output.key)
-    ordered = definition.ordered and step.name in program.ordered
-    spec = SinkSpec(program.plan.flow, output.name, step.schema, output.key, step.updating, ordered, unique=once)
-    return definition.build(SinkContext(spec, log, storage, views, fail, RefusedRows(program.plan.flow, output.id, log)))
+    ordered = output.definition.ordered and step.name in program.ordered
+    return SinkSpec(program.plan.flow, output.name, step.schema, output.key, step.updating, ordered, unique=once)
 
 
 def _letters(flow: str, kind: str, log: Log, storage: Storage) -> Target:

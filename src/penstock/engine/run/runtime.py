@@ -4,7 +4,7 @@ import os
 import re
 import signal
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,12 +14,14 @@ import pyarrow as pa
 from penstock.core.schema import Schema
 from penstock.engine.execute.job import Carried, Job, Result
 from penstock.engine.execute.placement import Placement
+from penstock.engine.execute.program import Program
 from penstock.engine.execute.resident.listening import PORT, no_residents
 from penstock.engine.execute.resident.residents import ResidentTask, residents_of
 from penstock.engine.execute.spark_tasks import AcrossTasks, OneTask, plain_memory
 from penstock.engine.run.context import Fail, FlowContext
 from penstock.engine.run.driver import Driver
 from penstock.engine.run.epoch.decision import Decisions
+from penstock.engine.run.epoch.deliver import Target
 from penstock.engine.run.offsets import OffsetPublisher
 from penstock.engine.run.outputs import targets
 from penstock.engine.run.planning import Planner, facts_of, topics_read
@@ -34,6 +36,7 @@ from penstock.log.port import Log
 from penstock.plan import Plan
 from penstock.sinks.port import nothing
 from penstock.storage.local import LocalStorage
+from penstock.storage.port import Storage
 
 if TYPE_CHECKING:
     from penstock.engine.spark.analyze import SparkAnalyzer
@@ -124,25 +127,25 @@ class Runtime:
         decisions = Decisions(LocalStorage(str(self.home / "flows" / graph.name)), graph.name)
         return Planner(graph, self, facts, suggest(self.log)).plan(decisions, self.say)
 
+    def flow_storage(self, flow: str) -> LocalStorage:
+        return LocalStorage(str(self.home / "flows" / flow))
+
     def driver(self, plan: Plan, buckets: int | None = None, threaded: bool = True, accept_gap: bool = False) -> Driver:
-        storage = LocalStorage(str(self.home / "flows" / plan.flow))
-        fail = armed(os.environ.get("PENSTOCK_FAIL", ""), plan.flow)
-        context = FlowContext(
-            log=self.log,
-            storage=storage,
-            targets=targets(self.log, storage, self.home / "views", fail),
-            place=self.place,
-            tasks=self.tasks,
-            buckets=buckets or self._buckets(storage, plan),
+        storage, fail = self.flow_storage(plan.flow), armed(os.environ.get("PENSTOCK_FAIL", ""), plan.flow)
+        sinks = targets(self.log, storage, self.home / "views", fail)
+        context = replace(
+            self.context_of(storage, sinks, buckets or self._buckets(storage, plan)),
             threaded=threaded and fail is nothing,
             messages=WaitMessages(self.say, nothing),
             fail=fail,
-            sql=self._sql,
             accept_gap=accept_gap,
             publish_offsets=OffsetPublisher(self.log, plan.flow).publish,
-            ready=self.ready,
         )
         return Driver(plan, context)
+
+    def context_of(self, storage: Storage, sinks: Callable[[Program], list[Target]], buckets: int) -> FlowContext:
+        """What a flow needs to run here: its tasks run on Spark, and nothing else is said of it."""
+        return FlowContext(self.log, storage, sinks, self.place, self.tasks, buckets, sql=self._sql, ready=self.ready)
 
     def _buckets(self, storage: LocalStorage, plan: Plan) -> int:
         """As the flow has them; a new flow gets as many as tasks can run at once."""

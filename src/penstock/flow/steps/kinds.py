@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from penstock import plan
 from penstock.core import time
 from penstock.errors import BadInput, BadTime
-from penstock.flow.origin import origin
+from penstock.plan.origin import origin
 
 Span = str | timedelta
 

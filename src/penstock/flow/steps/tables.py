@@ -12,10 +12,10 @@ from penstock import plan
 from penstock.core.names import check_name
 from penstock.core.schema import Schema, type_text
 from penstock.flow.definition import Known
-from penstock.flow.origin import directory
 from penstock.flow.place import At
 from penstock.flow.steps.captured import completed
 from penstock.flow.steps.sources import time_column
+from penstock.plan.origin import directory
 
 Form = Literal["detect", "rows", "debezium"]
 

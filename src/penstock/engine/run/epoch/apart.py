@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from penstock.engine.run.epoch.sink_status import Tell, tell_nobody
 from penstock.engine.run.waiting import Waiting, WaitMessages
-from penstock.errors import Passing, SinkUnavailable
+from penstock.errors import Passing, SinkLost, SinkUnavailable
 from penstock.sinks.port import Delivery, Together
 
 if TYPE_CHECKING:
@@ -87,6 +87,8 @@ class ApartLane:
         """Waits until the sink has everything. Raises what keeps it away, once that has lasted for so many seconds."""
         with self._changed:
             while self.owed and not self.failed:
+                if isinstance(self.away, SinkLost):  # that does not pass by itself
+                    raise self.away
                 before = len(self.owed)
                 here = self._changed.wait_for(lambda n=before: len(self.owed) < n or self.failed, patience)  # type: ignore[misc]
                 if not here and self.away:
@@ -124,6 +126,8 @@ class ApartLane:
                         self.away = passing
                         self._changed.notify_all()
                     self._told()
+                    if isinstance(passing, SinkLost):
+                        self._waiting.tries = 1  # somebody fills it, and it is soon looked at again
                     self._waiting.over(passing)
         except BaseException as failure:
             with self._changed:
@@ -163,4 +167,4 @@ class ApartLane:
         return True
 
     def _told(self) -> None:
-        self._tell(self.target.id, self.delivered, len(self.owed), self.away.what if self.away else None)
+        self._tell(self.target.id, self.delivered, len(self.owed), self.away)

@@ -12,7 +12,7 @@ from penstock.engine.run.epoch.apart import ApartLane, Start, owed_from
 from penstock.engine.run.epoch.decision import Decision, Decisions
 from penstock.engine.run.epoch.sink_status import Tell, tell_nobody
 from penstock.engine.run.waiting import WaitMessages
-from penstock.errors import Mismatch, Passing, PenstockError, SinkError
+from penstock.errors import Mismatch, Passing, SinkError, SinkLost
 from penstock.sinks.port import Delivery, Marker, Sink
 
 LIMIT = 8  # epochs that a slow sink may lag behind before the flow waits for it
@@ -27,6 +27,7 @@ class Target:
     input: str | None  # the step whose frontier is the mark behind its rows; None: no marks
     lenient: bool = False  # its last epoch may be older than it is: not every epoch leaves a trace there
     apart: bool = False  # the flow goes on without it while it is away
+    store: bool = False  # it can be filled anew from the log
 
 
 class Lane:
@@ -70,7 +71,7 @@ class Lane:
             self.owed.popleft()
         except BaseException as error:
             self.failed = error
-            self.tell(self.target.id, delivery.marker.epoch - 1, len(self.owed), _words(error))
+            self.tell(self.target.id, delivery.marker.epoch - 1, len(self.owed), error)
             raise
         self.tell(self.target.id, delivery.marker.epoch, len(self.owed), None)
 
@@ -174,10 +175,12 @@ class Deliverer:
             )
         missing = delivered + 1 < oldest and not (target.lenient and delivered >= 0)
         if missing and not (target.lenient and target.input is None):
-            raise Mismatch(
-                f"{target.id} lacks the epochs {delivered + 1} to {oldest - 1}, which are no longer kept",
-                hint=f"restore it from a copy, or start the flow over: penstock flow reset {self.decisions.flow}",
-            )
+            what = f"{target.id} lacks the epochs {delivered + 1} to {oldest - 1}, which are no longer kept"
+            if target.store:
+                hint = f"fill it from the log: penstock sink rebuild FLOW.py {target.id}; or restore it from a copy"
+                raise (SinkLost if target.apart and self.threaded else Mismatch)(what, hint=hint)
+            start_over = f"penstock flow reset {self.decisions.flow}"
+            raise Mismatch(what, hint=f"restore it from a copy, or start the flow over: {start_over}")
 
     def give(
         self, decision: Decision, topics: Mapping[str, str], fail: Callable[[str], None], generation: int | None = None
@@ -225,10 +228,6 @@ class Deliverer:
     def close(self) -> None:
         for lane in self.lanes:
             lane.close()
-
-
-def _words(error: BaseException) -> str:
-    return error.what if isinstance(error, PenstockError) else str(error)
 
 
 def delivery(decision: Decision, target: Target, topics: Mapping[str, str], generation: int) -> Delivery:

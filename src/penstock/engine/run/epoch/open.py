@@ -8,6 +8,7 @@ from penstock.core.time import FOREVER, NEVER
 from penstock.engine.execute.program import Program
 from penstock.engine.run.epoch.captures import Captures, Limit, Reading
 from penstock.engine.run.epoch.decision import Decision, EngineMark, PartitionState, SourceState
+from penstock.engine.run.epoch.recorded import Recorded
 from penstock.engine.source.read import Range
 from penstock.engine.source.spec import SourceSpec, topic_of
 from penstock.errors import Mismatch, NotFound, OffsetGone
@@ -29,6 +30,7 @@ class EpochRequest:
     cut: Cut | None = None
     tick: int = TICK
     accept_gap: bool = False  # go on behind what was removed before it was read; the books say how much that is
+    recorded: Recorded | None = None  # a replay: the marks of epochs that were decided, and no others
 
     @property
     def lives(self) -> bool:
@@ -114,9 +116,10 @@ def open_epoch(
     start = {(p.spec.step, p.number): (p.state.next, p.state) for p in partitions}
     behind = _choose(partitions, request)
     read = any(p.state.next > start[p.spec.step, p.number][0] for p in partitions)
-    if read or (request.lives and _waited_for(program, last)):
+    if not request.recorded and (read or (request.lives and _waited_for(program, last))):
         marks += _delayed(partitions, clock, request.tick)
-    after = {name: _after(states[name], [p for p in partitions if p.spec.step == name]) for name in states}
+    most = request.recorded.most if request.recorded else {}
+    after = {name: _after(states[name], [p for p in partitions if p.spec.step == name], most.get(name)) for name in states}
     used = {name: source.used for name, source in after.items()}
     return Opened(
         epoch=last.epoch + 1 if last else 0,
@@ -137,6 +140,8 @@ def open_epoch(
 
 def _answered(program: Program, last: Decision | None, request: EpochRequest) -> dict[str, int]:
     """The marks of the answers before; the end of input ends tables too."""
+    if request.recorded:
+        return dict(request.recorded.answered)
     known = last.answered if last else {}
     return {step: FOREVER if request.end else known.get(step, NEVER) for step in program.answering}
 
@@ -212,7 +217,7 @@ def _see(
     """The partitions of a source with what stands in them, and the marks that the engine puts there."""
     partitions: list[_Partition] = []
     marks: list[EngineMark | None] = []
-    for number, end in sorted(topic.ends().items()) if topic else ():
+    for number, end in _found(spec, topic, request.recorded):
         known = before.partitions.get(number)
         state = known or PartitionState(end.first)
         if state.next < end.first:
@@ -230,14 +235,21 @@ def _see(
         listed = limit.stop if limit else listed
         frames = list(topic.frames(number, state.next, listed))
         partition = _Partition(spec, number, state, end, frames, stop, limit.stop if limit else None)
-        if known is None and before.used > NEVER:
+        if request.recorded:
+            marks.append(partition.mark(request.recorded.mark_at(spec.step, number, state.next)))
+        elif known is None and before.used > NEVER:
             marks.append(partition.mark(before.used))
         partitions.append(partition)
-    if not spec.written and not spec.versions:  # a flow's topic is read by its marks alone, and so is a table
+    if not (request.recorded or spec.written or spec.versions):  # a flow's topic is read by its marks alone, and so is a table
         marks += _excused(partitions, clock)
     if request.end:
         marks += [p.mark(FOREVER) for p in partitions]
     return partitions, [m for m in marks if m]
+
+
+def _found(spec: SourceSpec, topic: Topic | None, recorded: Recorded | None) -> list[tuple[int, End]]:
+    there = sorted(topic.ends().items()) if topic else []
+    return [(number, end) for number, end in there if number in recorded.ends[spec.step]] if recorded else there
 
 
 def _excused(partitions: list[_Partition], clock: int) -> list[EngineMark | None]:
@@ -333,12 +345,13 @@ def _delayed(partitions: list[_Partition], clock: int, tick: int) -> list[Engine
     return [m for m in marks if m]
 
 
-def _after(state: SourceState, partitions: list[_Partition]) -> SourceState:
-    """The source after this epoch, and the frontier this epoch may use: what is known now."""
+def _after(state: SourceState, partitions: list[_Partition], most: int | None) -> SourceState:
+    """The source after this epoch, and the frontier this epoch may use: what is known now. most: and no more than that."""
     if not partitions:
         return state
     after = {p.number: p.state for p in partitions}
-    return replace(state, partitions=after, used=max(state.used, min(p.watermark for p in after.values())))
+    known = min(p.watermark for p in after.values())
+    return replace(state, partitions=after, used=max(state.used, known if most is None else min(known, most)))
 
 
 def _range(p: _Partition, first: int, before: PartitionState) -> Range:

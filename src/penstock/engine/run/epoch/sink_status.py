@@ -13,18 +13,18 @@ from penstock.storage.port import Storage
 _DIRECTORY = "sinks"
 _LARGEST = 1 << 18  # bytes, then a file begins anew
 
-Tell = Callable[[str, int, int, str | None], None]  # sink, the last epoch it has, epochs it is owed, what keeps it away
+Tell = Callable[[str, int, int, BaseException | None], None]  # sink, the last epoch it has, epochs it is owed, what keeps it away
 
 
-def tell_nobody(sink: str, delivered: int, owed: int, away: str | None) -> None:
+def tell_nobody(sink: str, delivered: int, owed: int, away: BaseException | None) -> None:
     """Nobody looks."""
 
 
 def telling(storage: Storage, clock: Clock) -> Tell:
     """Appends a line to the file of the sink."""
 
-    def tell(sink: str, delivered: int, owed: int, away: str | None) -> None:
-        line = {"clock": text(clock.now()), "delivered": delivered, "owed": owed, "away": away}
+    def tell(sink: str, delivered: int, owed: int, away: BaseException | None) -> None:
+        line = {"clock": text(clock.now()), "delivered": delivered, "owed": owed, **_words(away)}
         with suppress(PenstockError):  # a disk that is full is told elsewhere
             path = f"{_DIRECTORY}/{sink}.jsonl"
             appender = storage.append(path)
@@ -36,6 +36,12 @@ def telling(storage: Storage, clock: Clock) -> Tell:
                 appender.close()
 
     return tell
+
+
+def _words(away: BaseException | None) -> dict[str, str | None]:
+    if isinstance(away, PenstockError):
+        return {"away": away.what, "hint": away.hint}
+    return {"away": str(away) if away else None, "hint": None}
 
 
 def last_told(storage: Storage, sink: str) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 
 from penstock.engine.run.epoch.decision import Decision, Decisions
 from penstock.engine.run.epoch.history import keep_marks
+from penstock.engine.run.epoch.holds import first_held
 from penstock.engine.state.runs import CARRIED
 from penstock.storage.port import Storage
 
@@ -14,8 +15,8 @@ KEEP = 16  # decided epochs that stay, for time travel and for refilling a lost 
 
 
 class Sweeper:
-    """Removes decisions beyond the last KEEP, and the files that only they named. One that a sink has not got yet stays, with its
-    staged files, but not its state."""
+    """Removes decisions beyond the last KEEP, and the files that only they named. One that a sink has not got yet, or that is
+    held, stays, with its staged files, but not its state."""
 
     def __init__(self, storage: Storage, decisions: Decisions, keep: int = KEEP) -> None:
         self.storage, self.decisions, self.keep = storage, decisions, keep
@@ -45,6 +46,8 @@ class Sweeper:
 
     def sweep(self, decision: Decision, delivered: int) -> None:
         self.note(decision)
+        held = first_held(self.storage)  # what is behind it stays, and the marks of what goes lie before it
+        delivered = delivered if held is None else min(delivered, held - 1)
         for epoch in sorted(self.files):
             if epoch > decision.epoch - self.keep:
                 break
