@@ -15,6 +15,7 @@ import pytest
 from penstock import Queue, Reject
 from penstock.errors import BadInput, DiskFull
 from penstock.log.groups.leases import ManualClock
+from penstock.queue.client.lease_keeper import LeaseKeeper
 from penstock.queue.client.worker import Worked
 from penstock.queue.message import Received
 from penstock.queue.port import Consumer, Delivery, Settlement
@@ -292,11 +293,14 @@ def test_a_second_signal_ends_it_at_once_and_what_was_begun_comes_back(tmp_path:
     with subprocess.Popen([sys.executable, "-c", IMPATIENT], env=env, **pipes) as program:
         assert program.stdout
         assert program.stderr
-        assert program.stdout.readline() == "begun\n"
-        program.send_signal(signal.SIGINT)
-        assert program.stdout.readline() == "asked\n"
-        program.send_signal(signal.SIGINT)
-        assert "KeyboardInterrupt" in program.stderr.read()
+        try:
+            assert program.stdout.readline() == "begun\n"
+            program.send_signal(signal.SIGINT)
+            assert program.stdout.readline() == "asked\n"
+            program.send_signal(signal.SIGINT)
+            assert "KeyboardInterrupt" in program.stderr.read()
+        finally:
+            program.kill()
     emails = Queue.open("emails", home=tmp_path / "home")
     assert until(lambda: emails.state().ready == 2)
     with emails.consumer() as consumer:
@@ -322,6 +326,33 @@ def test_a_second_signal_while_messages_are_fetched_waits_for_no_handler(emails:
     try:
         with pytest.raises(KeyboardInterrupt):
             emails.work(handle, workers=1, prefetch=2)
+        assert not go.is_set()
+    finally:
+        go.set()
+
+
+def test_a_second_signal_cuts_nothing_short_that_holds_a_lock(emails: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+    go, whole = threading.Event(), threading.Event()
+    settle = LeaseKeeper.settle
+
+    def interrupted(keeper: LeaseKeeper, settlements: Sequence[Settlement]) -> None:
+        if threading.current_thread() is threading.main_thread():
+            signal.raise_signal(signal.SIGINT)
+            signal.raise_signal(signal.SIGINT)
+            whole.set()
+        settle(keeper, settlements)
+
+    def handle(message: Received) -> None:
+        worker.stop()
+        go.wait(60)
+
+    emails.send("a")
+    monkeypatch.setattr(LeaseKeeper, "settle", interrupted)
+    worker = emails.worker(handle, workers=1)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            worker.run()
+        assert whole.is_set()
         assert not go.is_set()
     finally:
         go.set()

@@ -5,8 +5,8 @@ either both are there or neither. Offsets are kept as ranges, so the table stays
 """
 
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -38,7 +38,7 @@ class _Span(NamedTuple):
 
 
 class IdempotentWriter:
-    """A writer over a DB-API connection (sqlite3, psycopg, …) with transactions.
+    """A writer over a DB-API connection with transactions: sqlite3, psycopg, or another that knows ON CONFLICT DO NOTHING.
 
     >>> with GroupConsumer(None, "stock", "orders") as consumer:  # doctest: +SKIP
     ...     writer = IdempotentWriter(connection, consumer)
@@ -56,12 +56,12 @@ class IdempotentWriter:
             raise BadInput("the connection commits every statement by itself", hint="open it with autocommit=False")
         self._connection, self._reader = connection, reader
         self._mark = placeholder or placeholder_of(connection)
-        self._run(
-            f"CREATE TABLE IF NOT EXISTS {TABLE} (reader TEXT NOT NULL, topic_id TEXT NOT NULL, partition_number INTEGER NOT NULL, "
-            "start_offset BIGINT NOT NULL, stop_offset BIGINT NOT NULL, "
-            "PRIMARY KEY (reader, topic_id, partition_number, start_offset))"
+        make_table(
+            connection,
+            TABLE,
+            "reader TEXT NOT NULL, topic_id TEXT NOT NULL, partition_number INTEGER NOT NULL, start_offset BIGINT NOT NULL, "
+            "stop_offset BIGINT NOT NULL, PRIMARY KEY (reader, topic_id, partition_number, start_offset)",
         )
-        connection.commit()
 
     @contextmanager
     def record(self, record: Record) -> Iterator[bool]:
@@ -89,7 +89,7 @@ class IdempotentWriter:
             self._put(key, span, near)
             self._connection.commit()
         except BaseException:
-            self._connection.rollback()
+            roll_back(self._connection)
             raise
 
     def _lock(self, key: tuple[str, str, int]) -> None:
@@ -102,7 +102,8 @@ class IdempotentWriter:
     def _near(self, key: tuple[str, str, int], span: _Span) -> list[Any]:
         """The ranges that overlap or touch."""
         query = f"SELECT start_offset, stop_offset FROM {TABLE} WHERE {_KEY} AND start_offset <= ? AND stop_offset >= ?"
-        return list(self._run(query, *key, span.stop, span.start).fetchall())
+        rows = self._run(query, *key, span.stop, span.start).fetchall()
+        return [tuple(row.values()) if isinstance(row, Mapping) else row for row in rows]
 
     def _put(self, key: tuple[str, str, int], span: _Span, near: list[_Span]) -> None:
         if any(other.start <= span.start and span.stop <= other.stop for other in near):
@@ -116,6 +117,34 @@ class IdempotentWriter:
         cursor = self._connection.cursor()
         cursor.execute(statement.replace("?", self._mark), values)
         return cursor
+
+
+def make_table(connection: Any, table: str, columns: str) -> None:
+    """Makes the table if it is not there, and commits. Of several that do so at once PostgreSQL lets all but one fail; these find
+    it there."""
+    try:
+        connection.cursor().execute(f"CREATE TABLE IF NOT EXISTS {table} ({columns})")
+        connection.commit()
+    except Exception:
+        roll_back(connection)
+        if not _is_there(connection, table):
+            raise
+
+
+def _is_there(connection: Any, table: str) -> bool:
+    try:
+        connection.cursor().execute(f"SELECT 1 FROM {table} WHERE 1 = 0")
+    except Exception:  # whatever the module calls it
+        return False
+    finally:
+        roll_back(connection)
+    return True
+
+
+def roll_back(connection: Any) -> None:
+    """As far as there is a connection: what went wrong before is the news."""
+    with suppress(Exception):
+        connection.rollback()
 
 
 def placeholder_of(connection: Any) -> str:

@@ -11,14 +11,14 @@ from typing import Any
 from penstock.core.names import check_name
 from penstock.core.time import Clock, SystemClock, duration, micros
 from penstock.errors import BadInput
-from penstock.log.groups.once import placeholder_of
+from penstock.log.groups.once import make_table, placeholder_of, roll_back
 
 TABLE = "penstock_done"
 _OFTEN = 1_000  # messages between two looks for ids that can be forgotten
 
 
 class Once:
-    """A table of ids over a DB-API connection (sqlite3, psycopg, …) with transactions.
+    """A table of ids over a DB-API connection with transactions: sqlite3, psycopg, or another that knows ON CONFLICT DO NOTHING.
 
     >>> once = Once(connection, "stock")  # doctest: +SKIP
     >>> for message in consumer:  # doctest: +SKIP
@@ -43,9 +43,7 @@ class Once:
         self._connection, self._name = connection, check_name(name, "reader of a queue")
         self._keep, self._clock = micros(duration(keep, "keep")), clock or SystemClock()
         self._mark, self._count = placeholder or placeholder_of(connection), 0
-        columns = "reader TEXT NOT NULL, id TEXT NOT NULL, at BIGINT NOT NULL, PRIMARY KEY (reader, id)"
-        self._run(f"CREATE TABLE IF NOT EXISTS {TABLE} ({columns})")
-        connection.commit()
+        make_table(connection, TABLE, "reader TEXT NOT NULL, id TEXT NOT NULL, at BIGINT NOT NULL, PRIMARY KEY (reader, id)")
 
     @contextmanager
     def message(self, id: str) -> Iterator[bool]:
@@ -57,7 +55,7 @@ class Once:
             self._forget()
             self._connection.commit()
         except BaseException:
-            self._connection.rollback()
+            roll_back(self._connection)
             raise
 
     def _take(self, id: str) -> bool:

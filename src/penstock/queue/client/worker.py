@@ -22,6 +22,7 @@ from penstock.queue.port import Delivery, QueuePort, Settlement
 
 Handler = Callable[[Received], object]
 RETRY, LONGEST = timedelta(seconds=1), timedelta(minutes=5)  # the first delay after a failure, and the longest: it doubles
+_LOOK = 0.05  # seconds between two looks whether a second signal has come
 SLACK = 1.0  # seconds that a broker may take to deliver a message whose delay is over
 _LOGGER = logging.getLogger("penstock.queue")
 
@@ -52,6 +53,7 @@ class Worker:
         self._keeper = LeaseKeeper(port, self._consumer.lease, self._changed.set)
         self._broke: list[BaseException] = []
         self._at_once = False  # a second signal came: what was begun is not waited for
+        self._receiving = False  # the broker is asked for messages
 
     def stop(self) -> None:
         """Takes no more messages; `run` returns when those that were begun are finished. From anywhere, the handler too."""
@@ -71,6 +73,8 @@ class Worker:
                 self._fetch()
             finally:
                 self._end(threads)
+        if self._at_once:
+            raise KeyboardInterrupt
         if self._broke:
             raise self._broke[0]
         settled = self._keeper.settled
@@ -99,7 +103,13 @@ class Worker:
         busy = self._keeper.busy
         room = self._consumer.prefetch - busy
         needed = room > 0 and (busy < self._count or 2 * room >= self._consumer.prefetch)
-        return self._port.receive(self._consumer, room) if needed else ()
+        if not needed:
+            return ()
+        self._receiving = True
+        try:
+            return self._port.receive(self._consumer, room)
+        finally:
+            self._receiving = False
 
     def _is_empty(self) -> bool:
         state = self._port.state()
@@ -112,8 +122,9 @@ class Worker:
         self._keeper.settle([_untried(delivery) for delivery in self._waiting()])
         for _ in threads:
             self._jobs.put(None)
-        for thread in threads if not self._at_once else ():
-            thread.join()
+        for thread in threads:
+            while thread.is_alive() and not self._at_once:
+                thread.join(_LOOK)
 
     def _waiting(self) -> Iterator[Delivery]:
         while True:
@@ -166,7 +177,9 @@ class Worker:
 
     @contextmanager
     def _signals(self) -> Iterator[None]:
-        """The first SIGINT or SIGTERM stops in order, where signals are ours to handle; a second one raises KeyboardInterrupt."""
+        """The first SIGINT or SIGTERM stops in order, where signals are ours to handle; behind a second one `run` raises
+        KeyboardInterrupt. It is raised in the handler only while a broker is asked for messages, which may take long: anywhere else
+        it could leave a lock held for good."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
@@ -180,7 +193,8 @@ class Worker:
     def _on_signal(self, *_: object) -> None:
         if self._asked:
             self._at_once = True
-            raise KeyboardInterrupt
+            if self._receiving:
+                raise KeyboardInterrupt
         self._asked = self._stopped = True
 
 
