@@ -1,7 +1,7 @@
 """What the definitions of all stores have in common."""
 
 from abc import abstractmethod
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from penstock.plan.outputs import SinkDefinition
 from penstock.sinks.stores.arguments import OnError
@@ -30,6 +30,18 @@ class StoreDefinition(SinkDefinition):
         """Which of several rows with one key holds, where rows stay."""
         return "last"
 
+    @property
+    def forgets(self) -> bool:
+        """Whether rows go by themselves after a while."""
+        return False
+
+    def emptied(self, flow: str, name: str) -> str:
+        """How people take out all that the sink has written there, its marker included, in the words of the store."""
+        return f"empty {self.target}, and take away what Penstock noted there"
+
+    def recorded(self, flow: str, name: str) -> dict[str, Any]:
+        return {"emptied": self.emptied(flow, name)}
+
     @abstractmethod
     def store(self, context: "SinkContext") -> "Store":
         """Called by the driver at every start of the flow."""
@@ -37,4 +49,5 @@ class StoreDefinition(SinkDefinition):
     def build(self, context: "SinkContext") -> "Sink":
         from penstock.sinks.stores.sink import StoreSink
 
-        return StoreSink(context, self.store(context), self.on_error == "stop", self.holds)
+        emptied = self.emptied(context.spec.flow, context.spec.name)
+        return StoreSink(context, self.store(context), self.on_error == "stop", self.holds, emptied)

@@ -1,21 +1,24 @@
 """What a store offers a sink: rows and a marker that change together."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import pyarrow as pa
 
 from penstock.sinks.port import Marker
 
+AFRESH = "restore it from a copy; or remove it, and fill it anew: penstock sink rebuild"  # what to do about damaged files
+
 
 @dataclass(frozen=True)
 class Changes:
-    """What an epoch does to a store: at most one change for each key, so that the order of rows does not matter."""
+    """What an epoch, or several, do to a store: at most one change for each key, so that the order of rows does not matter."""
 
     put: pa.Table  # rows that are added, or replace those of their key: the columns of the schema, TIME and POSITION
     gone: pa.Table  # rows whose keys are taken out, with the same columns
+    epoch: int = 0  # the last one of those whose changes these are
 
 
 @dataclass(frozen=True)
@@ -49,6 +52,31 @@ class Transaction(Protocol):
 
     def keep(self, note: Note) -> None:
         """Replaces what is kept for this sink."""
+        ...
+
+
+@runtime_checkable
+class Legible(Protocol):
+    """A transaction of a store whose rows can be read back: such a store can be compared with the log, and put right."""
+
+    @property
+    def one_moment(self) -> bool:
+        """Whether nobody writes between `note` and the end of `rows`."""
+        ...
+
+    def rows(self) -> Iterator[pa.Table]:
+        """Called behind `note` and before `write`: all rows that are there. The columns of the schema that the store keeps, in its
+        types or, where they are nested, as texts of JSON; POSITION where no column tells rows apart and the store keeps it."""
+        ...
+
+
+@runtime_checkable
+class Versioned(Protocol):
+    """A transaction whose rows bear the number of their epoch."""
+
+    def mending(self) -> None:
+        """Called before `write` where rows are put right as they are behind `Changes.epoch`: they replace those of that epoch, and
+        the next one replaces them."""
         ...
 
 

@@ -6,15 +6,17 @@ another puts in; it is crashed at each of its points, opened again and given aga
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
 import pyarrow as pa
+import pytest
 
 from penstock.core.change import Op
 from penstock.core.columns import OP
-from penstock.sinks.port import Sink, SinkSpec, nothing
+from penstock.sinks.port import Sink, SinkSpec, Together, nothing
 from penstock.storage.memory import MemoryStorage
 from penstock.storage.port import Storage
 from penstock.testing.contracts.sink import SPEC, Crash, CrashAt, delivery, ipc_file, staged_table
@@ -97,6 +99,29 @@ class ChangesContract(ABC):
         assert self.holds(place) == CHANGES[max(CHANGES)][2], f"after a crash at {crash.point}, passed {crash.nth} times"
         sink.close()
         return crashed
+
+    def test_epochs_together_and_one_by_one_fold_to_the_same_after_a_crash_of_the_other(self, tmp_path: Path) -> None:
+        """A sink that has fallen behind gets several epochs at once: what was begun with one of them may end with many, or the
+        other way round."""
+        for point in self.points:
+            for together in (True, False):
+                place = self.place(tmp_path / f"{point}-{together}")
+                sink = self.make(place, CHANGING, staged_changes(), CrashAt(point, 2))
+                if not isinstance(sink, Together):
+                    pytest.skip("this sink takes one epoch after the other")
+                self._given(sink, 1, [[0], [1], [2, 3, 4, 5]] if together else [[0], [1, 2, 3], [4], [5]])
+                again = self.make(place, CHANGING, staged_changes(), nothing)
+                self._given(again, 2, [[0, 1, 2, 3, 4, 5]] if together else [[epoch] for epoch in CHANGES])
+                assert self.holds(place) == CHANGES[max(CHANGES)][2], f"after a crash at {point}"
+
+    def _given(self, sink: Any, generation: int, parts: list[list[int]]) -> None:
+        """Epochs in parts, without those that are there, until the sink crashes."""
+        has = sink.open("life", generation)
+        with suppress(Crash):
+            for part in parts:
+                if wanted := [delivery(epoch, generation) for epoch in part if epoch > has]:
+                    sink.deliver_together(wanted)
+        sink.close()
 
     def test_changes_given_again_change_nothing(self, tmp_path: Path) -> None:
         place = self.place(tmp_path / "again")

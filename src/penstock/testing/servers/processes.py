@@ -42,6 +42,7 @@ class Server(Started):
 
     called: ClassVar[str]
     ports_needed: ClassVar[int]
+    patience: ClassVar[float] = PATIENCE  # seconds that a start may take
 
     def __init__(self, place: Path) -> None:
         self.place = place
@@ -98,7 +99,7 @@ class Server(Started):
         raise NotToBeHad(f"{self.called} did not start: {self._last_words()}")
 
     def _ready(self, process: "subprocess.Popen[bytes]") -> bool:
-        return until(lambda: process.poll() is not None or self._answers(), PATIENCE) and process.poll() is None
+        return until(lambda: process.poll() is not None or self._answers(), self.patience) and process.poll() is None
 
     def _launch(self, command: list[str], env: Mapping[str, str] | None = None) -> "subprocess.Popen[bytes]":
         keeper = shutil.which("setpriv")  # where it is there, the server does not outlive a test process that was killed

@@ -13,7 +13,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from penstock.sinks.stores.redis.resp import Address, Connection, ReplyError
+from penstock.sinks.stores.redis.address import Address
+from penstock.sinks.stores.redis.resp import Connection, ReplyError
 from penstock.testing.servers.jars import NotToBeHad
 from penstock.testing.servers.processes import Server
 

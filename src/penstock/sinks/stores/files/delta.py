@@ -11,7 +11,7 @@ from urllib.parse import unquote
 import orjson
 import pyarrow as pa
 
-from penstock.errors import SinkError, SinkUnavailable, install
+from penstock.errors import BadInput, SinkError, SinkUnavailable, install
 from penstock.sinks.port import Marker, SinkSpec
 from penstock.sinks.stores.arguments import names
 from penstock.sinks.stores.definition import StoreDefinition
@@ -41,6 +41,9 @@ class DeltaDefinition(StoreDefinition):
     def target(self) -> str:
         return PurePath(self.path).name
 
+    def emptied(self, flow: str, name: str) -> str:
+        return f"remove the Delta table {self.path if '://' in self.path else os.path.abspath(self.path)}"
+
     def store(self, context: "SinkContext") -> "Store":
         return DeltaStore(self, context.spec)
 
@@ -53,7 +56,10 @@ def delta(
     The table is made where it is missing, and gains columns that the flow gains. `key` names the columns that tell rows apart; left
     out, they are those of the step, and rows that have none are appended. `partition_by` holds for a table that is made. Needs the
     extra `delta`."""
-    return DeltaDefinition(os.fspath(path), names(key), names(partition_by) or ())
+    given = os.fspath(path)
+    if not PurePath(given).name:
+        raise BadInput(f"{given!r} is no place for a Delta table", hint='name a directory: delta("lake/sales")')
+    return DeltaDefinition(given, names(key), names(partition_by) or ())
 
 
 class DeltaStore:
@@ -132,6 +138,8 @@ class DeltaTransaction:
     The generation stands under an application id of flow and sink, the epoch under one that has the incarnation besides; which
     incarnation that is says a property of the table, set before its first epoch."""
 
+    one_moment = True
+
     def __init__(self, table: "DeltaTable", spec: SinkSpec) -> None:
         self._table, self._spec = table, spec
         self._id = f"penstock/{spec.flow}/{spec.name}"
@@ -152,6 +160,15 @@ class DeltaTransaction:
 
     def keep(self, note: Note) -> None:
         self._note = note
+
+    def rows(self) -> Iterator[pa.Table]:
+        columns = ", ".join(map(_quoted, self._spec.schema.names))
+        found = _library().QueryBuilder().register("t", self._table).execute(f"SELECT {columns} FROM t")
+        rows = pa.table(found.read_all())
+        plain = [f for f in self._spec.schema if not pa.types.is_nested(f.type)]  # texts come as views of texts
+        for f in plain:
+            rows = rows.set_column(rows.column_names.index(f.name), f.name, rows[f.name].cast(f.type))
+        yield rows
 
     def commit(self) -> bool:
         """False if there is nothing to do."""

@@ -48,6 +48,9 @@ class IcebergDefinition(StoreDefinition):
     def target(self) -> str:
         return self.table
 
+    def emptied(self, flow: str, name: str) -> str:
+        return f"drop the Iceberg table {self.table} of catalog {self.catalog}"
+
     def store(self, context: "SinkContext") -> "Store":
         return IcebergStore(self, context.spec)
 
@@ -145,6 +148,8 @@ class IcebergStore:
 class IcebergTransaction:
     """Notes what is to be done; `commit` does it, as one commit of the catalog."""
 
+    one_moment = True
+
     def __init__(self, table: "Table", spec: SinkSpec) -> None:
         self._table, self._spec = table, spec
         self._property = f"penstock.{spec.flow}/{spec.name}"
@@ -158,6 +163,9 @@ class IcebergTransaction:
     def write(self, changes: Changes) -> Sequence[Refusal]:
         self._changes = changes
         return ()
+
+    def rows(self) -> Iterator[pa.Table]:
+        yield self._table.scan(selected_fields=tuple(self._spec.schema.names)).to_arrow()
 
     def keep(self, note: Note) -> None:
         self._note = note

@@ -1,20 +1,17 @@
 """The protocol of Redis and Valkey: commands are sent as bytes, many at a time, and replies read in their order."""
 
-import socket
-import ssl
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Any
-from urllib.parse import parse_qsl, unquote, urlsplit
+from io import BufferedReader
+from typing import Any, cast
 
-from penstock.errors import BadInput
+import numpy as np
+import numpy.typing as npt
 
-PORT = 6379
-CONNECT_SECONDS, ANSWER_SECONDS = 10.0, 120.0
-_SCHEMES = {"redis": False, "valkey": False, "rediss": True, "valkeys": True, "unix": False}  # whether it is TLS
-_OPTIONS = ("db", "ca", "cert", "key")  # files of TLS beside the number of the database
+from penstock.sinks.stores.redis.address import Address, connected
+
 _BUFFER = 1 << 18
+_WORD, _NUMBER, _ERROR, _END = b"+:-\n"
 
 Reply = Any  # bytes, int, None, a list of replies, or a ReplyError
 Bytes = bytes | memoryview
@@ -28,49 +25,13 @@ class ReplyError(Exception):
         return str(self).partition(" ")[0]
 
 
-@dataclass(frozen=True)
-class Address:
-    """Where a server is: redis://user@host:6379/0, rediss://host/0?ca=/path with TLS, unix:///path?db=0."""
-
-    host: str
-    port: int
-    path: str | None  # of a Unix socket
-    user: str | None
-    database: int
-    tls: bool
-    ca: str | None
-    cert: str | None
-    key: str | None
-
-    @classmethod
-    def of(cls, url: str) -> "Address":
-        try:
-            parts, hint = urlsplit(url), "redis://user@host:6379/0, rediss:// for TLS, or unix:///path/to/socket?db=0"
-            options = dict(parse_qsl(parts.query, keep_blank_values=True))
-            local = parts.scheme == "unix"
-            database = options.pop("db", "") or ("" if local else parts.path.strip("/")) or "0"
-            if parts.scheme not in _SCHEMES or not database.isdecimal() or (local and not parts.path):
-                raise ValueError
-            port = parts.port or PORT
-        except ValueError:
-            raise BadInput("the URL of a Redis cannot be read", hint=hint) from None
-        if unknown := options.keys() - set(_OPTIONS):
-            raise BadInput(
-                f"the URL of a Redis has unknown options: {', '.join(sorted(unknown))}", hint=f"there are: {', '.join(_OPTIONS)}"
-            )
-        files = (options.get(name) for name in _OPTIONS[1:])
-        user = unquote(parts.username) if parts.username else None
-        path = unquote(parts.path) if local else None
-        return cls(parts.hostname or "localhost", port, path, user, int(database), _SCHEMES[parts.scheme], *files)
-
-
 class Connection:
     """One connection. OSError where it breaks or nobody answers in time; it is of no use then. Client libraries give each reply to
     the caller by itself, which takes longer than all the rest where an epoch has two for every row."""
 
     def __init__(self, address: Address, password: str | None = None) -> None:
-        self._socket = _connected(address)
-        self._file = self._socket.makefile("rb", _BUFFER)
+        self._socket = connected(address)
+        self._file = cast("BufferedReader", self._socket.makefile("rb", _BUFFER))
         try:
             if password is not None:
                 self.ask("AUTH", *([address.user] if address.user else []), password)
@@ -94,27 +55,52 @@ class Connection:
 
     def reply(self) -> Reply:
         """The next one; a ReplyError is returned."""
-        line = self._file.readline()
-        kind, rest = line[:1], line[1:-2]
-        if line[-2:] != b"\r\n":
-            raise ConnectionError("the server has closed the connection")
-        if kind == b"+":
-            return rest
-        if kind == b":":
-            return int(rest)
-        if kind == b"-":
-            return ReplyError(rest.decode(errors="replace"))
-        count = int(rest) if kind in (b"$", b"*") else None
-        if count is None:
-            raise ConnectionError(f"this is no reply of a Redis: {line[:40]!r}")
-        if count < 0:
-            return None
-        return [self.reply() for _ in range(count)] if kind == b"*" else self._bulk(count)
+        kind, found = self._first_line()
+        if kind == b"*" and found is not None:
+            return [self.reply() for _ in range(found)]
+        return self._bulk(found) if kind == b"$" and found is not None else found
+
+    def length(self) -> int | ReplyError | None:
+        """How many replies the list has that comes next, which are read behind it; None where there is no list."""
+        kind, found = self._first_line()
+        if kind not in (b"*", b"-"):
+            raise ConnectionError(f"this is no list of replies: {kind!r}")
+        return cast("int | ReplyError | None", found)
+
+    def skip(self, count: int) -> ReplyError | None:
+        """Reads so many replies of one line, many at a time, and looks only for errors among them: the first one."""
+        error: ReplyError | None = None
+        while count:
+            data = self._file.peek()
+            ends = np.flatnonzero(np.frombuffer(data, np.uint8) == _END)[:count]
+            if len(ends):
+                self._file.read(int(ends[-1]) + 1)
+                found = _first_error(data, ends)
+            else:  # less than a line has come
+                found = self.reply()
+            error = error or (found if isinstance(found, ReplyError) else None)
+            count -= len(ends) or 1
+        return error
 
     def close(self) -> None:
         with suppress(OSError):
             self._socket.close()
             self._file.close()
+
+    def _first_line(self) -> tuple[bytes, Reply]:
+        """What kind of reply it is, and what it says; of texts and lists how long they are, None for none."""
+        line = self._file.readline()
+        kind, rest = line[:1], line[1:-2]
+        if line[-2:] != b"\r\n":
+            raise ConnectionError("the server has closed the connection")
+        if kind == b"+":
+            return kind, rest
+        if kind == b"-":
+            return kind, ReplyError(rest.decode(errors="replace"))
+        if kind not in (b":", b"$", b"*"):
+            raise ConnectionError(f"this is no reply of a Redis: {line[:40]!r}")
+        number = int(rest)
+        return kind, None if number < 0 and kind != b":" else number
 
     def _bulk(self, count: int) -> bytes:
         data: bytes = self._file.read(count + 2)
@@ -144,26 +130,13 @@ def pairs(reply: Iterable[bytes]) -> dict[str, bytes]:
     return {name.decode(): value for name, value in zip(words, words, strict=True)}
 
 
-def _connected(address: Address) -> socket.socket:
-    if address.path is not None:
-        plain = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        plain.settimeout(CONNECT_SECONDS)
-        plain.connect(address.path)
-    else:
-        plain = socket.create_connection((address.host, address.port), CONNECT_SECONDS)
-        plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    if address.tls:
-        plain = _encrypted(plain, address)
-    plain.settimeout(ANSWER_SECONDS)
-    return plain
-
-
-def _encrypted(plain: socket.socket, address: Address) -> ssl.SSLSocket:
-    try:
-        context = ssl.create_default_context(cafile=address.ca)
-        if address.cert:
-            context.load_cert_chain(address.cert, address.key)
-        return context.wrap_socket(plain, server_hostname=address.host)
-    except BaseException:
-        plain.close()
-        raise
+def _first_error(data: bytes, ends: npt.NDArray[np.int64]) -> ReplyError | None:
+    """Among replies of one line each, which end there."""
+    starts = np.append(0, ends[:-1] + 1)
+    kinds = np.frombuffer(data, np.uint8)[starts]
+    for first in np.flatnonzero((kinds != _WORD) & (kinds != _NUMBER))[:1]:
+        line = data[starts[first] : ends[first] - 1]
+        if kinds[first] != _ERROR:
+            raise ConnectionError(f"this is no reply of a Redis in one line: {line[:40]!r}")
+        return ReplyError(line[1:].decode(errors="replace"))
+    return None

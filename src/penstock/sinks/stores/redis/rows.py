@@ -8,6 +8,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from penstock.core.arrow import array_of, filled, joined, lengths_of, numbers_in
 from penstock.log.intake.text import json_objects
@@ -17,6 +18,7 @@ from penstock.sinks.stores.redis.resp import bulk, head
 
 Value = Literal["hash", "json", "string"]  # what stands under a key
 LONGEST = 512 << 20  # bytes of a value that every server takes if nothing else was set
+_LENGTHS = pa.array([b"$%d\r\n" % length for length in range(1000)], pa.binary())  # of most words
 _ROWS, _BYTES = 10_000, 32 << 20  # of the rows that become commands at one time
 
 
@@ -90,7 +92,7 @@ class Encoder:
             lengths = filled(lengths_of(array), 0).to_numpy()
             for row in np.flatnonzero(lengths > self.longest):
                 reasons.setdefault(int(row), f"{name} has {lengths[row]} bytes, the server takes {self.longest}")
-        if self.format.value == "hash":
+        if self.format.value == "hash" and all(array.null_count for array in values):
             empty = np.logical_and.reduce([_absent(array) for array in values])
             for row in np.flatnonzero(empty):
                 reasons.setdefault(int(row), "all of its columns are null, and Redis has no empty hashes")
@@ -113,17 +115,27 @@ class Encoder:
 
 def bulks(values: pa.Array) -> pa.Array:
     """Each value as a word of a command; none of them is null."""
-    return joined(b"$", _digits(lengths_of(values)), b"\r\n", values, b"\r\n", b"")
+    return joined(_lengths(values), values, b"\r\n", b"")
 
 
 def _hashes(keys: pa.Array, names: Sequence[str], values: Sequence[pa.Array]) -> Commands:
-    """An HSET for each row, of the columns that are not null."""
-    words = 2 + 2 * np.sum([~_absent(array) for array in values], axis=0)
-    pieces: list[bytes | pa.Array] = [b"*", _digits(array_of(words)), b"\r\n" + bulk("HSET"), keys]
+    """An HSET for each row, of the columns that are not null. Each byte is copied once, but for columns with nulls."""
+    some = [~_absent(array) for array in values if array.null_count]
+    always = 2 + 2 * (len(values) - len(some))  # words of every row
+    heads = joined(b"*", _digits(array_of(always + 2 * np.sum(some, axis=0))), b"\r\n", b"") if some else head(always)
+    pieces: list[bytes | pa.Array] = [heads, bulk("HSET"), keys]
     for name, array in zip(names, values, strict=True):
-        pair = joined(bulk(name), bulks(array), b"")
-        pieces.append(filled(pair, b"") if pair.null_count else pair)
+        pair: list[bytes | pa.Array] = [bulk(name), _lengths(array), array, b"\r\n"]
+        pieces += [filled(joined(*pair, b""), b"")] if array.null_count else pair
     return _of_each(pieces)
+
+
+def _lengths(values: pa.Array) -> pa.Array:
+    """What stands before each word of a command: how many bytes it has."""
+    lengths = lengths_of(values)
+    if (pc.max(lengths).as_py() or 0) < len(_LENGTHS):
+        return _LENGTHS.take(lengths)
+    return joined(b"$", _digits(lengths), b"\r\n", b"")
 
 
 def _of_each(pieces: Sequence[bytes | pa.Array]) -> Commands:

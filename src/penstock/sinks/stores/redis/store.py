@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, ClassVar, Literal
 
+import pyarrow as pa
+
 from penstock.core.time import duration
 from penstock.errors import BadInput, SinkError, SinkUnavailable
 from penstock.sinks.port import Marker, SinkSpec
@@ -13,7 +15,9 @@ from penstock.sinks.stores.arguments import OnError, names, one_of
 from penstock.sinks.stores.definition import StoreDefinition
 from penstock.sinks.stores.places import Password, Place
 from penstock.sinks.stores.port import Changes, Note, Refusal
-from penstock.sinks.stores.redis.resp import PORT, Address, Connection, ReplyError, command, pairs
+from penstock.sinks.stores.redis.address import PORT, Address
+from penstock.sinks.stores.redis.reading import stored_rows
+from penstock.sinks.stores.redis.resp import Connection, ReplyError, command, pairs
 from penstock.sinks.stores.redis.rows import LONGEST, Commands, Encoder, RowFormat, Value
 
 if TYPE_CHECKING:
@@ -56,8 +60,15 @@ class RedisDefinition(StoreDefinition):
     def target(self) -> str:
         return self.prefix.replace(":", ".")
 
+    def emptied(self, flow: str, name: str) -> str:
+        return f"in {Place.of(self.url, 'Redis', PORT)}: delete the keys {self.prefix}:* and {_marker(flow, name)}"
+
     def store(self, context: "SinkContext") -> "Store":
         return RedisStore(self, context.spec)
+
+    @property
+    def forgets(self) -> bool:
+        return self.ttl is not None
 
     def details(self, key: tuple[str, ...]) -> str:
         what = "invalidated" if self.mode == "invalidate" else self.value
@@ -97,6 +108,10 @@ def redis(
     return RedisDefinition(url, prefix, names(key), value, column, mode, lives, password, on_error)
 
 
+def _marker(flow: str, sink: str) -> str:
+    return f"{MARKERS}:{flow}:{sink}"
+
+
 class RedisStore:
     """The keys with one prefix. connect and begin: how a connection and a transaction are made."""
 
@@ -111,7 +126,7 @@ class RedisStore:
         self._place = Place.of(definition.url, "Redis", PORT)
         self._password = Password(definition.password, self._place)
         self._connection: Connection | None = None
-        self.marker = f"{MARKERS}:{spec.flow}:{spec.name}"
+        self.marker = _marker(spec.flow, spec.name)
         self.longest, self.largest = LONGEST, _LARGEST  # bytes of a value, and of a transaction
 
     @property
@@ -151,10 +166,17 @@ class RedisStore:
             self._connection.close()
             self._connection = None
 
-    def encoder(self) -> Encoder:
+    @property
+    def spec(self) -> SinkSpec:
+        return self._spec
+
+    @property
+    def format(self) -> RowFormat:
         d = self._definition
-        rows = RowFormat(d.prefix, self._spec.key, tuple(self._spec.schema.names), d.value, d.column, d.ttl)
-        return Encoder(rows, self.longest)
+        return RowFormat(d.prefix, self._spec.key, tuple(self._spec.schema.names), d.value, d.column, d.ttl)
+
+    def encoder(self) -> Encoder:
+        return Encoder(self.format, self.longest)
 
     def _connected(self) -> Connection:
         if self._connection is None:
@@ -174,6 +196,8 @@ class RedisStore:
 
 class RedisTransaction:
     """WATCH on the marker, then MULTI with rows and marker. If somebody else has written the marker meanwhile, nothing happens."""
+
+    one_moment = False
 
     def __init__(self, connection: Connection, store: RedisStore) -> None:
         self._connection, self._store = connection, store
@@ -214,17 +238,25 @@ class RedisTransaction:
             fields += [f"refused:{n}", note.refused[start : start + self._store.longest]]
         self._queue(Commands(command("UNLINK", self._store.marker) + command("HSET", self._store.marker, *fields), 2))
 
+    def rows(self) -> Iterator[pa.Table]:
+        """Not of one moment: keys are read one behind the other."""
+        if self._store.invalidates:
+            raise SinkError(
+                f"{self._store.called} holds no rows: it is told which keys to forget", hint='mode="write" keeps rows there'
+            )
+        return stored_rows(self._connection, self._store.format, self._store.spec.schema)
+
     def commit(self) -> None:
         """Called when the block ends well. Where the answer to EXEC is lost, OSError: the marker says what became of it."""
         if not self._queued:
             self._connection.ask("UNWATCH")
             return
         self._connection.send(command("EXEC"))
-        answers = [self._connection.reply() for _ in range(self._queued)]
-        done = self._connection.reply()
-        for found in (*answers, done, *(done if isinstance(done, list) else ())):
-            if isinstance(found, ReplyError):
-                raise found
+        unqueued = self._connection.skip(self._queued)
+        done = self._connection.length()
+        undone = self._connection.skip(done) if isinstance(done, int) else done
+        if error := unqueued or undone:
+            raise error
         if done is None:
             raise SinkUnavailable(
                 f"{self._store.called} was written by another driver at the same moment", "nothing of this epoch was written"

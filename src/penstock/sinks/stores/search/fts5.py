@@ -5,14 +5,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyarrow as pa
 
 from penstock.core.arrow import one_array
 from penstock.errors import SinkError
 from penstock.sinks.port import Marker, SinkSpec
-from penstock.sinks.sqlite_values import to_sqlite
+from penstock.sinks.sqlite_values import from_sqlite, to_sqlite
 from penstock.sinks.stores.arguments import OnError, names, one_of
 from penstock.sinks.stores.definition import StoreDefinition
 from penstock.sinks.stores.port import Changes, Note, Refusal
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from penstock.sinks.stores.port import Store
 
 Connect = Callable[[Path], sqlite3.Connection]
+_FETCHED = 20_000  # rows that are read at one time
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,13 @@ class SearchDefinition(StoreDefinition):
     @property
     def target(self) -> str:
         return self.place.target
+
+    def emptied(self, flow: str, name: str) -> str:
+        return f"remove {self.place.shown(SUFFIX)}"
+
+    def recorded(self, flow: str, name: str) -> dict[str, Any]:
+        """One of the home is not outside: it goes with its flow."""
+        return super().recorded(flow, name) if self.place.is_path else {}
 
     def store(self, context: "SinkContext") -> "Store":
         path = self.place.path(context.views.parent, SUFFIX)
@@ -110,6 +118,8 @@ class SearchStore:
 
 
 class SearchTransaction:
+    one_moment = True
+
     def __init__(self, connection: sqlite3.Connection, spec: SinkSpec) -> None:
         self._connection, self._spec = connection, spec
         self._meta = IndexMeta(spec.flow, spec.name, spec.schema, spec.key, (), "words")
@@ -134,6 +144,13 @@ class SearchTransaction:
         self._connection.executemany(f"DELETE FROM rows WHERE {same}", self._values(changes.gone, self._meta.identity))
         return accepted(self._put, changes.put) if changes.put.num_rows else ()
 
+    def rows(self) -> Iterator[pa.Table]:
+        fields, identity = self._meta.fields, self._meta.identity
+        cursor = self._connection.execute(f"SELECT {listed(f.name for f in fields)} FROM rows")
+        while lines := cursor.fetchmany(_FETCHED):
+            columns = zip(fields, zip(*lines, strict=True), strict=True)
+            yield pa.table({f.name: from_sqlite(values, f.type, f.name in identity) for f, values in columns})
+
     def _put(self, rows: pa.Table) -> None:
         """All of the rows or none; RowRefused if one of them does not fit."""
         columns, identity = [f.name for f in self._meta.fields], self._meta.identity
@@ -148,7 +165,8 @@ class SearchTransaction:
             self._connection.execute("ROLLBACK TO rows_put")
             raise RowRefused(str(error)) from error
         finally:
-            self._connection.execute("RELEASE rows_put")
+            if self._connection.in_transaction:  # of some errors, such as a full disk, SQLite rolls everything back itself
+                self._connection.execute("RELEASE rows_put")
 
     def _values(self, rows: pa.Table, columns: Sequence[str]) -> Iterator[tuple[object, ...]]:
         identity = self._meta.identity

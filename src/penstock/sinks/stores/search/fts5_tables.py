@@ -6,8 +6,9 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from penstock.errors import Damaged, SinkError, SinkUnavailable
+from penstock.errors import DamagedStore, SinkError, SinkUnavailable
 from penstock.sinks.sqlite_values import affinity
+from penstock.sinks.stores.port import AFRESH
 from penstock.sinks.stores.search.index import IndexMeta
 from penstock.sinks.view_file import read_only_mode, sync_directory
 from penstock.storage.home import make_private
@@ -20,10 +21,6 @@ ID, WORDS = "__id", "__words"  # the number of a row; the table of FTS5
 TOKENIZERS = {"words": "unicode61", "english": "porter unicode61", "trigrams": "trigram"}
 _PASSING = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR}
 _DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
-
-
-class DamagedIndex(SinkError, Damaged):
-    """Its file is not what was written."""
 
 
 def connect(path: Path, read_only: bool = False) -> sqlite3.Connection:
@@ -72,7 +69,7 @@ def read_meta(connection: sqlite3.Connection, called: str) -> IndexMeta:
     try:
         return IndexMeta.parsed(connection.execute("SELECT value FROM meta WHERE name = 'index'").fetchone()[0])
     except (ValueError, TypeError) as error:
-        raise DamagedIndex(f"{called} is damaged: {error}", hint=_start_over()) from error
+        raise DamagedStore(f"{called} is damaged: {error}", hint=AFRESH) from error
 
 
 def listed(names: Iterable[str], of: str = "") -> str:
@@ -113,11 +110,7 @@ def translated(called: str) -> Iterator[None]:
     except (sqlite3.Error, OSError) as error:
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF
         if code in _DAMAGED:
-            raise DamagedIndex(f"{called} is damaged: {error}", hint=_start_over()) from error
+            raise DamagedStore(f"{called} is damaged: {error}", hint=AFRESH) from error
         hint = "is the flow running twice?" if code == sqlite3.SQLITE_BUSY else "look at the disk, and at who may write there"
         kind = SinkUnavailable if code in _PASSING else SinkError
         raise kind(f"{called} cannot be used: {error}", hint=hint) from error
-
-
-def _start_over() -> str:
-    return "restore the file, or remove it and start the flow over: `penstock flow reset`"

@@ -102,5 +102,9 @@ class IndexPlace:
         """What a sink is called that writes there."""
         return Path(self.given).stem if self.is_path else self.given
 
+    def shown(self, suffix: str) -> str:
+        """Where it is, for people."""
+        return str(self.path(Path(), suffix)) if self.is_path else f"{DIRECTORY}/{self.given}{suffix} of the home"
+
     def path(self, home: Path, suffix: str) -> Path:
         return Path(self.given).expanduser().absolute() if self.is_path else home / DIRECTORY / f"{self.given}{suffix}"

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import pyarrow as pa
+
 from penstock.errors import BadInput, SinkError, SinkUnavailable
 from penstock.sinks.port import Marker, SinkSpec
 from penstock.sinks.stores.arguments import OnError, names, one_of
@@ -17,7 +19,7 @@ from penstock.sinks.stores.definition import StoreDefinition
 from penstock.sinks.stores.places import Password, Place
 from penstock.sinks.stores.port import Changes, Note, Refusal
 from penstock.sinks.stores.search.opensearch_http import PORT, Address, Client, reason_of, segment
-from penstock.sinks.stores.search.opensearch_rows import deletes, mapping_of, puts, requests
+from penstock.sinks.stores.search.opensearch_rows import VersionKind, deletes, documents_read, mapping_of, puts, requests
 
 if TYPE_CHECKING:
     from penstock.sinks.port import SinkContext
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 
 MARKERS = "penstock-marker"  # the index with the markers of all sinks
 KEPT_DELETES = "1d"  # how long a deleted document's version is remembered; 60 seconds if nobody says more
+_FETCHED = 5_000  # documents that are read at one time
 _CONFLICT = 409  # somebody was faster; of a document: this version, or a newer one, is there
 
 
@@ -43,6 +46,9 @@ class OpenSearchDefinition(StoreDefinition):
     @property
     def target(self) -> str:
         return self.index
+
+    def emptied(self, flow: str, name: str) -> str:
+        return f"in {Place.of(self.url, 'OpenSearch', PORT)}: DELETE /{self.index}, and DELETE {_marker(flow, name)}"
 
     def store(self, context: "SinkContext") -> "Store":
         return OpenSearchStore(self, context.spec)
@@ -69,6 +75,11 @@ def opensearch(
         raise BadInput(f"{index!r} is no name of an index", hint=f"it has to be in lower case: {index.lower()}")
     one_of("on_error", on_error, OnError)
     return OpenSearchDefinition(url, index, names(key), password, on_error)
+
+
+def _marker(flow: str, sink: str) -> str:
+    """The document with the marker of a sink."""
+    return f"/{MARKERS}/_doc/{sha256(f'{flow}/{sink}'.encode()).hexdigest()}"
 
 
 class OpenSearchStore:
@@ -127,16 +138,17 @@ class OpenSearchStore:
 class OpenSearchTransaction:
     """Documents are written at once, the marker when the block ends well, if nobody has written it meanwhile."""
 
+    one_moment = False
+
     def __init__(self, client: Client, index: str, store: OpenSearchStore) -> None:
         self._client, self._index, self._store, self._spec = client, index, store, store.spec
         self._seen: dict[str, Any] = {"op_type": "create"}  # what must hold of the marker when it is written
-        self._version = 1  # of this epoch's documents: one more for every epoch
+        self._versions: VersionKind = "external"
         self._kept: Note | None = None
 
     @property
     def _marker(self) -> str:
-        id = sha256(f"{self._spec.flow}/{self._spec.name}".encode()).hexdigest()
-        return f"/{MARKERS}/_doc/{id}"
+        return _marker(self._spec.flow, self._spec.name)
 
     def note(self) -> Note | None:
         answer = self._client.ask("GET", self._marker, allowed=(404,))
@@ -146,23 +158,38 @@ class OpenSearchTransaction:
             found = answer.body["_source"]
             marker = Marker(found["incarnation"], found["generation"], found["epoch"])
             self._seen = {"if_seq_no": answer.body["_seq_no"], "if_primary_term": answer.body["_primary_term"]}
-            self._version = marker.epoch + 2
             return Note(marker, base64.b64decode(found["refused"]))
         except (KeyError, TypeError, ValueError) as error:
             raise SinkError(f"the marker of {self._store.called} cannot be read", f"it has {answer.body!r}"[:500]) from error
 
     def write(self, changes: Changes) -> Sequence[Refusal]:
-        for part in requests(deletes(changes.gone, self._spec.key, self._version)):
+        """The version of a document is that of the last epoch it is written with. An attempt that got no marker may have written
+        fewer epochs, or more, than this one: what is newer stands."""
+        version = changes.epoch + 1
+        for part in requests(deletes(changes.gone, self._spec.key, version, self._versions)):
             for wrong in self._bulk(part).values():
                 raise SinkError(f"{self._store.called} does not delete a document: {wrong}")
         refusals, start = list[Refusal](), 0
-        for part in requests(puts(changes.put, self._spec, self._version)):
+        for part in requests(puts(changes.put, self._spec, version, self._versions)):
             refusals += [Refusal(start + row, reason) for row, reason in self._bulk(part).items()]
             start += len(part)
         return refusals
 
     def keep(self, note: Note) -> None:
         self._kept = note
+
+    def mending(self) -> None:
+        self._versions = "external_gte"
+
+    def rows(self) -> Iterator[pa.Table]:
+        """What a search finds: the index is refreshed first."""
+        index = segment(self._index)
+        self._client.ask("POST", f"/{index}/_refresh")
+        found = self._client.ask("POST", f"/{index}/_search?scroll=5m", {"size": _FETCHED, "sort": ["_doc"]}).body
+        while hits := found["hits"]["hits"]:
+            yield documents_read(hits, self._spec)
+            found = self._client.ask("POST", "/_search/scroll", {"scroll": "5m", "scroll_id": found["_scroll_id"]}).body
+        self._client.ask("DELETE", "/_search/scroll", {"scroll_id": [found["_scroll_id"]]}, allowed=(404,))
 
     def commit(self) -> None:
         if self._kept is None:

@@ -12,6 +12,10 @@ from penstock.sinks.stores.places import Password, Place
 PORT = 9200
 CONNECT_SECONDS, ANSWER_SECONDS = 10.0, 120.0
 _HINT = "http://host:9200, https://user@host:9200?ca=/path/to/ca.pem"
+_HINTS = {
+    401: 'look at the user in the URL, and at the password: password="env:NAME"',
+    403: "the user needs to make, read and write the index, and penstock-marker",
+}
 _PASSING = (408, 429, 500, 502, 503, 504)  # statuses of a server that is busy, starting or short of something
 
 
@@ -52,14 +56,19 @@ class Client:
         kind = "application/x-ndjson" if isinstance(body, bytes) else "application/json"
         try:
             answer = self._http.request(method, self._address.root + path, body=data, headers=self._headers(kind))
-            found = Answer(answer.status, orjson.loads(answer.data or b"null"))
-        except (self._urllib3.exceptions.HTTPError, ValueError) as error:
+        except self._urllib3.exceptions.HTTPError as error:
             raise SinkUnavailable(f"{self._place} does not answer", self._password.hidden(str(error))) from error
+        found = Answer(answer.status, _read(answer.data))
         if found.status // 100 == 2 or found.status in allowed:
-            return found
-        reason = self._password.hidden(reason_of(found.body))
+            if isinstance(found.body, dict):
+                return found
+            raise SinkError(f"{self._place} is none: {method} {path} is answered by {self._said(found)!r}", hint=_HINT)
         kind_of_error = SinkUnavailable if found.status in _PASSING else SinkError
-        raise kind_of_error(f"{self._place} refuses {method} {path}: {found.status}", reason)
+        refusal = f"{self._place} refuses {method} {path}: {found.status}"
+        raise kind_of_error(refusal, self._said(found), hint=_HINTS.get(found.status))
+
+    def _said(self, answer: Answer) -> str:
+        return self._password.hidden(reason_of(answer.body))
 
     def close(self) -> None:
         self._http.clear()
@@ -79,6 +88,14 @@ def reason_of(body: Any) -> str:
     cause = error.get("caused_by") or {}
     reason = f"{error.get('type', 'error')}: {error.get('reason', '')}"
     return f"{reason} ({cause['reason']})"[:500] if cause.get("reason") else reason[:500]
+
+
+def _read(data: bytes) -> Any:
+    """JSON; a text in one line where it is none, as proxies and security plugins answer."""
+    try:
+        return orjson.loads(data or b"null")
+    except ValueError:
+        return " ".join(data[:1_000].decode(errors="replace").split())
 
 
 def segment(name: str) -> str:

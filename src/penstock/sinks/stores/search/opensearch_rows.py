@@ -1,17 +1,21 @@
 """Rows as documents of OpenSearch: mappings for their types, ids for their keys, and the lines of a bulk request."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from hashlib import sha256
-from typing import Any
+from typing import Any, Literal
 
 import orjson
 import pyarrow as pa
 
 from penstock.core.arrow import values_in
+from penstock.core.columns import POSITION
 from penstock.core.schema import Schema
 from penstock.log.intake.text import encode_json
 from penstock.sinks.port import SinkSpec
 from penstock.sinks.stores.keys import keys_of
+from penstock.sinks.stores.reading import rows_read
+
+VersionKind = Literal["external", "external_gte"]  # whether a document replaces one of the same version
 
 _LONGEST_ID = 512  # bytes
 _ROWS, _BYTES = 2_000, 8 << 20  # of one bulk request
@@ -59,19 +63,28 @@ def _id(key: bytes) -> str:
     return f"sha256:{sha256(key).hexdigest()}"
 
 
-def puts(rows: pa.Table, spec: SinkSpec, version: int) -> Iterator[bytes]:
+def puts(rows: pa.Table, spec: SinkSpec, version: int, kind: VersionKind = "external") -> Iterator[bytes]:
     """The two lines of each row."""
     documents = encode_json(rows.select(spec.schema.names))
     for id, document in zip(ids_of(rows, spec.key), documents, strict=True):
-        yield _action("index", id, version) + document + b"\n"
+        yield _action("index", id, version, kind) + document + b"\n"
 
 
-def deletes(rows: pa.Table, key: tuple[str, ...], version: int) -> Iterator[bytes]:
-    return (_action("delete", id, version) for id in ids_of(rows, key))
+def deletes(rows: pa.Table, key: tuple[str, ...], version: int, kind: VersionKind = "external") -> Iterator[bytes]:
+    return (_action("delete", id, version, kind) for id in ids_of(rows, key))
 
 
-def _action(name: str, id: str, version: int) -> bytes:
-    return orjson.dumps({name: {"_id": id, "version": version, "version_type": "external"}}) + b"\n"
+def documents_read(hits: Sequence[Mapping[str, Any]], spec: SinkSpec) -> pa.Table:
+    """Rows from what a search finds."""
+    documents = [hit["_source"] for hit in hits]
+    rows = rows_read({name: [document.get(name) for document in documents] for name in spec.schema.names}, spec.schema)
+    if spec.key:
+        return rows
+    return rows.append_column(POSITION, pa.array([bytes.fromhex(hit["_id"]) for hit in hits], pa.binary()))
+
+
+def _action(name: str, id: str, version: int, kind: VersionKind) -> bytes:
+    return orjson.dumps({name: {"_id": id, "version": version, "version_type": kind}}) + b"\n"
 
 
 def requests(lines: Iterator[bytes]) -> Iterator[list[bytes]]:

@@ -1,14 +1,15 @@
 """A search index of tantivy's in a directory, kept in step: documents and the marker, itself a document, in one commit."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import pyarrow as pa
 
 from penstock.core.arrow import filled, one_array
+from penstock.core.columns import POSITION
 from penstock.errors import SinkError
 from penstock.sinks.port import SinkSpec
 from penstock.sinks.stores.arguments import names, one_of
@@ -20,12 +21,14 @@ from penstock.sinks.stores.search.tantivy_index import (
     KEY,
     MARKER,
     NOTE,
+    PLACE,
     ROW,
     library,
     made,
     note_bytes,
     read_note,
     rows_as_text,
+    rows_from_text,
     text_fields,
     translated,
 )
@@ -39,6 +42,7 @@ if TYPE_CHECKING:
     from penstock.sinks.stores.port import Store
 
 WholeWords = Literal["words", "english"]
+_FETCHED = 20_000  # rows that are read at one time
 _HEAP = 64 << 20  # bytes of documents that are in memory before they become a segment
 Begin = Callable[["Index", "IndexWriter", IndexMeta], "TantivyTransaction"]
 
@@ -58,6 +62,13 @@ class TantivyDefinition(StoreDefinition):
     @property
     def target(self) -> str:
         return self.place.target
+
+    def emptied(self, flow: str, name: str) -> str:
+        return f"remove {self.place.shown('')}"
+
+    def recorded(self, flow: str, name: str) -> dict[str, Any]:
+        """One of the home is not outside: it goes with its flow."""
+        return super().recorded(flow, name) if self.place.is_path else {}
 
     def store(self, context: "SinkContext") -> "Store":
         return TantivyStore(self, context.spec, self.place.path(context.views.parent, ""))
@@ -121,7 +132,8 @@ class TantivyStore:
                 transaction.commit()
                 sync_directory(self._path)  # the name of what was committed
             except BaseException:
-                writer.rollback()
+                with suppress(ValueError):  # whose threads have ended
+                    writer.rollback()
                 raise
             finally:
                 writer.wait_merging_threads()  # and gives the lock back
@@ -131,6 +143,8 @@ class TantivyStore:
 
 
 class TantivyTransaction:
+    one_moment = True
+
     def __init__(self, index: "Index", writer: "IndexWriter", meta: IndexMeta) -> None:
         self._index, self._writer, self._meta, self._changed = index, writer, meta, False
 
@@ -150,6 +164,18 @@ class TantivyTransaction:
         self._writer.delete_documents_by_term(KEY, MARKER)
         self._writer.add_document(library().Document(**{KEY: MARKER, NOTE: note_bytes(note, self._meta)}))
 
+    def rows(self) -> Iterator[pa.Table]:
+        self._index.reload()
+        searcher = self._index.searcher()
+        hits = searcher.search(library().Query.all_query(), max(1, searcher.num_docs)).hits
+        for start in range(0, len(hits), _FETCHED):
+            documents = [searcher.doc(address) for _, address in hits[start : start + _FETCHED]]
+            found = [document for document in documents if document[ROW]]  # one is the marker
+            columns = rows_from_text([bytes(document[ROW][0]).decode() for document in found], self._meta)
+            rows = pa.table(dict(zip(self._meta.schema.names, columns, strict=True)))
+            places = [] if self._meta.key else [pa.array([bytes(document[PLACE][0]) for document in found], pa.binary())]
+            yield rows.append_column(POSITION, places[0]) if places else rows
+
     def commit(self) -> None:
         """Called when the block ends well."""
         if self._changed:
@@ -159,5 +185,6 @@ class TantivyTransaction:
         document, fields = library().Document, text_fields(self._meta)
         texts = [filled(one_array(rows[name]), "").to_pylist() for name in self._meta.text]
         keys, stored = digests_of(rows, self._meta.key), rows_as_text(rows, self._meta)
-        for key, row, *words in zip(keys, stored, *texts, strict=True):
-            self._writer.add_document(document(**{KEY: key, ROW: row.encode()}, **dict(zip(fields, words, strict=True))))
+        places = [{}] * rows.num_rows if self._meta.key else [{PLACE: place} for place in rows[POSITION].to_pylist()]
+        for key, row, place, *words in zip(keys, stored, places, *texts, strict=True):
+            self._writer.add_document(document(**{KEY: key, ROW: row.encode()}, **place, **dict(zip(fields, words, strict=True))))

@@ -14,15 +14,17 @@ from penstock.core.arrow import one_array
 from penstock.errors import SinkError, SinkUnavailable, install
 from penstock.sinks.port import Marker
 from penstock.sinks.sqlite_values import from_sqlite, to_sqlite
-from penstock.sinks.stores.port import Note
+from penstock.sinks.stores.port import AFRESH, Note
 from penstock.sinks.stores.search.index import IndexMeta
 
 if TYPE_CHECKING:
     import tantivy
 
 KEY, ROW, NOTE = "__digest", "__stored", "__note"  # the key's digest; the row, stored; the marker, stored
+PLACE = "__place"  # the position of a row that has no key, stored
 MARKER = "marker"  # the key of the document with the marker; no digest looks like that
-_PASSING = ("LockBusy", "No space left")
+_BUSY = "LockBusy"
+_DISK = ("No space left", "index writer was killed")  # the latter where a thread of tantivy's met it
 
 
 def library() -> Any:
@@ -39,6 +41,7 @@ def made(path: Path, meta: IndexMeta) -> "tantivy.Index":
     builder.add_text_field(KEY, tokenizer_name="raw", index_option="basic")
     builder.add_bytes_field(ROW, stored=True)
     builder.add_bytes_field(NOTE, stored=True)
+    builder.add_bytes_field(PLACE, stored=True)
     for field in text_fields(meta):
         builder.add_text_field(field, tokenizer_name=meta.words)
     return prepared(library().Index(builder.build(), path=str(path)), meta)
@@ -106,7 +109,11 @@ def translated(called: str) -> Iterator[None]:
     try:
         yield
     except (ValueError, OSError) as error:
-        passing = any(word in str(error) for word in _PASSING)
-        busy = "another process is writing it; is the flow running twice?"
-        hint = busy if passing else "restore the directory, or remove it and start the flow over: `penstock flow reset`"
-        raise (SinkUnavailable if passing else SinkError)(f"{called} cannot be used: {error}", hint=hint) from error
+        if _BUSY in str(error):
+            hint = "another process is writing it; is the flow running twice?"
+            raise SinkUnavailable(f"{called} cannot be used: {error}", hint=hint) from error
+        if any(word in str(error) for word in _DISK):
+            raise SinkUnavailable(
+                f"{called} cannot be used: {error}", hint="look at the disk, and at who may write there"
+            ) from error
+        raise SinkError(f"{called} cannot be used: {error}", hint=AFRESH) from error

@@ -17,7 +17,7 @@ from penstock.sinks.stores.definition import StoreDefinition
 from penstock.sinks.stores.port import Changes, Note, Refusal
 from penstock.sinks.stores.refusing import RowRefused, accepted
 from penstock.sinks.stores.sql.duckdb_tables import Target, prepare, quoted
-from penstock.sinks.stores.sql.tables import MARKERS, TableName
+from penstock.sinks.stores.sql.tables import MARKERS, TableName, emptying
 from penstock.storage.home import make_private
 
 if TYPE_CHECKING:
@@ -44,6 +44,9 @@ class DuckdbDefinition(StoreDefinition):
     @property
     def target(self) -> str:
         return self.table
+
+    def emptied(self, flow: str, name: str) -> str:
+        return f"in {os.path.abspath(self.path)}: {emptying(TableName.of(self.table), flow, name)}"
 
     def store(self, context: "SinkContext") -> "Store":
         return DuckdbStore(self, context.spec)
@@ -144,6 +147,8 @@ class DuckdbStore:
 
 
 class DuckdbTransaction:
+    one_moment = True
+
     def __init__(self, connection: "DuckDBPyConnection", target: Target, called: str) -> None:
         self._connection, self._target, self._spec, self._called = connection, target, target.spec, called
         self._found: Note | None = None
@@ -169,6 +174,10 @@ class DuckdbTransaction:
             self._delete(changes.gone, changes.put)
             self._insert(changes.put.filter(pa.array(taken)))
         return refusals
+
+    def rows(self) -> Iterator[pa.Table]:
+        statement = f"SELECT {', '.join(map(quoted, self._spec.schema.names))} FROM {self._target.name()}"
+        yield self._connection.sql(statement).to_arrow_table()
 
     def _try(self, gone: pa.Table, put: pa.Table) -> None:
         """An error ends a transaction of DuckDB, which has no savepoints: each attempt begins anew."""

@@ -12,22 +12,25 @@ import pyarrow as pa
 from penstock.core.arrow import one_array
 from penstock.core.columns import TIME
 from penstock.core.schema import TIMESTAMP, Schema
-from penstock.errors import BadInput, SinkError, SinkUnavailable
+from penstock.errors import BadInput, DamagedStore, SinkError, SinkUnavailable
 from penstock.sinks.port import Marker, SinkSpec
 from penstock.sinks.stores.arguments import OnConflict, OnError, names, one_of
 from penstock.sinks.stores.changes import Keep
 from penstock.sinks.stores.definition import StoreDefinition
-from penstock.sinks.stores.port import Changes, Note, Refusal
+from penstock.sinks.stores.port import AFRESH, Changes, Note, Refusal
+from penstock.sinks.stores.reading import rows_read
 from penstock.sinks.stores.refusing import RowRefused, accepted
-from penstock.sinks.stores.sql.tables import MARKERS, TableName, check_key
+from penstock.sinks.stores.sql.tables import MARKERS, TableName, check_key, emptying
 from penstock.sinks.stores.texts import texts_of
 
 if TYPE_CHECKING:
     from penstock.sinks.port import SinkContext
     from penstock.sinks.stores.port import Store
 
+_FETCHED = 20_000  # rows that are read at one time
 WAIT = 10.0  # seconds for another process that writes to the same file
 _PASSING = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN)
+_DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
 @dataclass(frozen=True)
@@ -50,6 +53,9 @@ class SqliteDefinition(StoreDefinition):
     @property
     def holds(self) -> Keep:
         return "first" if self.on_conflict == "ignore" else "last"
+
+    def emptied(self, flow: str, name: str) -> str:
+        return f"in {self.path}: {emptying(TableName.of(self.table), flow, name)}"
 
     def store(self, context: "SinkContext") -> "Store":
         return SqliteStore(self, context.spec)
@@ -156,11 +162,16 @@ class SqliteStore:
             yield
         except sqlite3.Error as error:
             code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+            if code in _DAMAGED:
+                hint = f"it may hold tables of others. {AFRESH}"
+                raise DamagedStore(f"{self.called} is damaged: {error}", hint=hint) from error
             kind = SinkUnavailable if code in _PASSING else SinkError
             raise kind(f"{self.called} cannot {doing}", str(error)) from error
 
 
 class SqliteTransaction:
+    one_moment = True
+
     def __init__(self, connection: sqlite3.Connection, definition: SqliteDefinition, spec: SinkSpec) -> None:
         self._connection, self._definition, self._spec = connection, definition, spec
         self._table = _quoted(definition.table)
@@ -179,6 +190,14 @@ class SqliteTransaction:
         if changes.gone.num_rows:
             self._delete(changes.gone)
         return accepted(self._upsert, changes.put) if changes.put.num_rows else ()
+
+    def rows(self) -> Iterator[pa.Table]:
+        """All rows but those that are deleted softly."""
+        schema, soft = self._spec.schema, self._definition.soft_delete
+        where = f" WHERE {_quoted(soft)} IS NULL" if soft else ""
+        cursor = self._connection.execute(f"SELECT {_keys(schema.names)} FROM {self._table}{where}")
+        while lines := cursor.fetchmany(_FETCHED):
+            yield rows_read(dict(zip(schema.names, zip(*lines, strict=True), strict=True)), schema)
 
     def _delete(self, gone: pa.Table, soft: bool = True) -> None:
         same = " AND ".join(f"{_quoted(name)} IS ?" for name in self._spec.key)

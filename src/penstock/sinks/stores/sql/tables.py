@@ -38,6 +38,20 @@ class TableName:
         return ".".join(self.parts)
 
 
+def emptying(table: TableName, flow: str, sink: str, quote: str = '"') -> str:
+    """The statements that take out all rows of a table, and the marker of a sink beside it. quote: around names."""
+    markers = f"DELETE FROM {_written(table.beside(MARKERS), quote)} WHERE flow = '{flow}' AND sink = '{sink}'"
+    return f"DELETE FROM {_written(table, quote)}; {markers}"
+
+
+def _written(table: TableName, quote: str) -> str:
+    """As it stands in a statement."""
+    return ".".join(
+        part if re.fullmatch("[a-z_][a-z0-9_]*", part) else f"{quote}{part.replace(quote, 2 * quote)}{quote}"
+        for part in table.parts
+    )
+
+
 def _fits(part: str) -> bool:
     return bool(part) and len(part.encode()) <= _LONGEST and not re.search(r"[\x00-\x1f\x7f]", part)
 

@@ -32,6 +32,9 @@ class ParquetDefinition(StoreDefinition):
     def target(self) -> str:
         return PurePath(self.directory).name
 
+    def emptied(self, flow: str, name: str) -> str:
+        return f"remove the directory {os.path.abspath(self.directory)}"
+
     def store(self, context: "SinkContext") -> "Store":
         from penstock.sinks.stores.files.parquet.store import ParquetStore
         from penstock.storage.local import LocalStorage

@@ -9,13 +9,14 @@ from dataclasses import replace
 import pyarrow as pa
 
 from penstock.core.schema import Schema, type_text
-from penstock.errors import DiskFull, PenstockError, SinkError, SinkUnavailable, StorageError
+from penstock.errors import Damaged, DamagedStore, DiskFull, NotFound, PenstockError, SinkError, SinkUnavailable, StorageError
 from penstock.sinks.port import SinkSpec
 from penstock.sinks.stores.files.parquet.compaction import compact, forget, planned, sweep_orphans
 from penstock.sinks.stores.files.parquet.definition import ParquetDefinition
 from penstock.sinks.stores.files.parquet.files import write_data, write_deletes
 from penstock.sinks.stores.files.parquet.manifest import KEPT, File, Manifest, Manifests
-from penstock.sinks.stores.port import Changes, Note, Refusal
+from penstock.sinks.stores.files.parquet.reading import rows_of
+from penstock.sinks.stores.port import AFRESH, Changes, Note, Refusal
 from penstock.storage.port import Storage
 
 
@@ -50,7 +51,9 @@ class ParquetStore:
         with self._translated("take an epoch"):
             base = self._manifests.newest()
             if base is None:
-                raise SinkError(f"the manifest of {self.called} is gone", hint="restore the directory, or `penstock flow reset`")
+                raise SinkUnavailable(
+                    f"the manifest of {self.called} is gone", "what it held is delivered again, as far as it is kept"
+                )
             transaction = ParquetTransaction(self._storage, self._spec, replace(base, schema=self._schema), self.called)
             try:
                 yield transaction
@@ -125,6 +128,8 @@ class ParquetStore:
 
 
 class ParquetTransaction:
+    one_moment = True
+
     def __init__(self, storage: Storage, spec: SinkSpec, base: Manifest, called: str) -> None:
         self._storage, self._spec, self._base, self._called = storage, spec, base, called
         self._data: list[File] = []
@@ -146,6 +151,13 @@ class ParquetTransaction:
         rows = changes.put.select(self._spec.schema.names)
         self._data += write_data(self._storage, rows, self._base.partition_by, sequence)
         return ()
+
+    def rows(self) -> Iterator[pa.Table]:
+        try:
+            found = rows_of(self._storage, self._base)
+        except (Damaged, NotFound) as error:
+            raise DamagedStore(f"{self._called} cannot be read: {error.what}", hint=AFRESH) from error
+        yield found.select(self._spec.schema.names)
 
     def commit(self) -> Manifest | None:
         """Publishes the next manifest, behind whatever compaction has published meanwhile."""
