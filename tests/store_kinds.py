@@ -1,16 +1,23 @@
-"""The stores that are files: how each is written and read in tests."""
+"""The stores that are files, and those of databases: how each is written and read in tests."""
 
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pyarrow as pa
 
 from penstock.log.memory import MemoryLog
 from penstock.plan.outputs import SinkDefinition
-from penstock.sinks import delta, duckdb, iceberg, parquet, read_parquet
+from penstock.sinks import delta, duckdb, iceberg, mariadb, parquet, postgres, read_parquet
 from penstock.sinks.port import Sink, SinkContext, SinkSpec, nothing
 from penstock.storage.port import Storage
+from penstock.testing.servers.mariadb import MariaDbServer
+from penstock.testing.servers.postgres import PostgresServer
+
+_SERVER = "server"  # a file with the URL of the server
 
 
 @dataclass(frozen=True)
@@ -56,3 +63,46 @@ KINDS: Mapping[str, Kind] = {
     "delta": Kind(lambda place: delta(place / "lake"), _of_delta),
     "iceberg": Kind(lambda place: iceberg("lake", "shop.results", properties=catalog(place)), _of_iceberg),
 }
+
+
+def at_server(place: Path, server: PostgresServer | MariaDbServer) -> Path:
+    """A directory that stands for schemas of this server, each for a directory below it."""
+    url = server.url if isinstance(server, PostgresServer) else f"{server.url('', 'root')}?ssl-mode=DISABLED"
+    (place / _SERVER).write_text(url)
+    return place
+
+
+def _url(place: Path) -> str:
+    return next((above / _SERVER).read_text() for above in (place, *place.parents) if (above / _SERVER).exists())
+
+
+def table_of(place: Path) -> str:
+    """The one of this place, in a schema of its own."""
+    return f"s{sha256(str(place).encode()).hexdigest()[:16]}.results"
+
+
+def _of_postgres(place: Path) -> pa.Table:
+    from psycopg import connect
+
+    with connect(_url(place)) as connection:
+        return _table(connection.execute(f"SELECT id, text FROM {table_of(place)}").fetchall())
+
+
+def _of_mariadb(place: Path) -> pa.Table:
+    from pymysql import connect
+
+    with closing(connect(host="127.0.0.1", port=urlsplit(_url(place)).port or 0, user="root", ssl_disabled=True)) as connection:
+        cursor = connection.cursor()
+        cursor.execute(f"SELECT id, text FROM {table_of(place)}")
+        return _table(list(cursor.fetchall()))
+
+
+def _table(rows: list[tuple[int, str]]) -> pa.Table:
+    return pa.table({"id": [i for i, _ in rows], "text": [text for _, text in rows]})
+
+
+SERVED: Mapping[str, Kind] = {
+    "postgres": Kind(lambda place: postgres(_url(place), table_of(place)), _of_postgres),
+    "mariadb": Kind(lambda place: mariadb(_url(place), table_of(place)), _of_mariadb),
+}
+EVERY: Mapping[str, Kind] = {**KINDS, **SERVED}

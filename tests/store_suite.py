@@ -23,7 +23,7 @@ from penstock.storage.memory import MemoryStorage
 from penstock.storage.port import Storage
 from penstock.testing.contracts.sink import EPOCHS, SPEC, Row, delivery, ipc_file, staged_epochs
 from penstock.testing.contracts.sink_changes import Held
-from store_kinds import KINDS
+from store_kinds import EVERY
 
 TYPES = Schema.of(
     "id long not null, yes boolean, tiny tinyint, small smallint, whole int, big long, real float, exact double, word string, "
@@ -68,10 +68,10 @@ class OfStore:
     points = POINTS
 
     def make(self, place: Path, spec: SinkSpec, storage: Storage, fail: Callable[[str], None]) -> Sink:
-        return KINDS[self.kind].make(place, spec, storage, fail)
+        return EVERY[self.kind].make(place, spec, storage, fail)
 
     def table(self, place: Path) -> pa.Table:
-        return KINDS[self.kind].read(place)
+        return EVERY[self.kind].read(place)
 
     def rows(self, place: Path) -> list[Row]:
         return [(row["id"], row["text"]) for row in self.table(place).to_pylist()]
@@ -95,7 +95,7 @@ class StoreSuite(OfStore):
     """The tests."""
 
     def delivered(self, place: Path, spec: SinkSpec, storage: Storage, *epochs: int, generation: int = 1) -> None:
-        sink = KINDS[self.kind].make(place, spec, storage)
+        sink = EVERY[self.kind].make(place, spec, storage)
         sink.open("life", generation)
         for epoch in epochs:
             sink.deliver(delivery(epoch, generation))

@@ -36,10 +36,12 @@ class Staged:
 
     def sink(self, generation: int = 1, fail: Callable[[str], None] = nothing) -> Sink:
         """Open, and at the epoch that it has."""
-        context = SinkContext(self.spec, None, self.storage, Path(), fail, self._refuse)  # type: ignore[arg-type]
-        made = self.definition.build(context)
+        made = self.definition.build(self.context(fail))
         self.epoch = made.open(LIFE, generation)
         return made
+
+    def context(self, fail: Callable[[str], None] = nothing) -> SinkContext:
+        return SinkContext(self.spec, None, self.storage, Path(), fail, self._refuse)  # type: ignore[arg-type]
 
     def _refuse(self, marker: Marker, rows: pa.Table) -> None:
         self.refused.append((marker.epoch, rows.to_pylist()))

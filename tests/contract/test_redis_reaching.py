@@ -7,7 +7,8 @@ import pytest
 
 from penstock.errors import SinkUnavailable
 from penstock.sinks import redis
-from penstock.sinks.stores.redis.resp import Address, Connection
+from penstock.sinks.stores.redis.address import Address
+from penstock.sinks.stores.redis.resp import Connection
 from penstock.testing.servers.valkey import ValkeyServer
 from redis_keys import found
 from store_epochs import Epochs, spec_of

@@ -65,6 +65,17 @@ def test_a_hash_that_is_replaced_keeps_no_field_of_the_old_row(valkey: ValkeySer
     assert found(valkey, "replaced") == {b"1": {b"id": b"1", b"b": b"z"}, b"2": {b"id": b"2", b"a": b"x"}}
 
 
+def test_a_column_that_the_flow_gains_is_there_from_the_next_change_of_a_row_on(valkey: ValkeyServer) -> None:
+    build = redis(valkey.url, "gains").build
+    Epochs(build, spec_of("gains", "id int, a string", "id")).give({"id": 1, "a": "x"}, {"id": 2, "a": "x"})
+    more = Epochs(build, spec_of("gains", "id int, a string, b int", "id"), generation=2)
+    more.give({"id": 2, "a": "y", "b": 3})
+    assert found(valkey, "gains") == {b"1": {b"id": b"1", b"a": b"x"}, b"2": {b"id": b"2", b"a": b"y", b"b": b"3"}}
+    less = Epochs(build, spec_of("gains", "id int, b int", "id"), generation=3)
+    less.give({"id": 2, "b": 4})
+    assert found(valkey, "gains")[b"2"] == {b"id": b"2", b"b": b"4"}, "a column that the flow loses goes too"
+
+
 def test_keys_that_differ_never_meet(valkey: ValkeyServer) -> None:
     epochs = Epochs(redis(valkey.url, "pair").build, spec_of("pair", "a string, b string, n int", "a", "b"))
     pairs = [(a, b) for a in HOSTILE for b in HOSTILE]

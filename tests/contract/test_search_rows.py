@@ -13,7 +13,8 @@ from penstock.sinks.port import SinkContext
 from penstock.sinks.stores.search.fts5 import SearchStore
 from penstock.sinks.stores.search.fts5_tables import connect
 from penstock.sinks.stores.sink import StoreSink
-from penstock.views.search import SCORE, SearchIndex, list_indexes
+from penstock.views.indexes import list_indexes
+from penstock.views.search import SCORE, SearchIndex
 from search_kinds import KINDS, definition_of, path_of
 from store_epochs import Epochs, spec_of
 from typed_rows import EVERY_TYPE, HOSTILE, NULLS, ROW

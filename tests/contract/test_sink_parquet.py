@@ -20,7 +20,7 @@ from penstock.sinks.stores.files.parquet.compaction import Merges, compact, ever
 from penstock.sinks.stores.files.parquet.manifest import KEPT, Manifest, Manifests
 from penstock.sinks.stores.files.parquet.reading import rows_of
 from penstock.sinks.stores.files.parquet.store import ParquetStore
-from penstock.sinks.stores.sink import StoreSink
+from penstock.sinks.stores.sink import IDLE, StoreSink
 from penstock.storage.local import LocalStorage
 from penstock.storage.memory import MemoryStorage
 from penstock.storage.port import Storage
@@ -29,6 +29,7 @@ from penstock.testing.contracts.sink_changes import ChangesContract
 from store_suite import Appending, OfStore, StoreSuite, staged
 
 CHANGING = replace(SPEC, updating=True)
+MANIFESTS = [*EPOCHS, *range(max(EPOCHS) + IDLE, 40 * IDLE, IDLE)]  # epochs of which each leaves one
 
 
 class TestParquet(OfStore, SinkContract):
@@ -136,7 +137,7 @@ def test_files_that_were_replaced_stay_for_readers_and_then_go() -> None:
 def test_manifests_behind_the_newest_go() -> None:
     lake = MemoryStorage()
     sink = built(lake, SPEC, staged_epochs(EPOCHS))
-    for epoch in range(40):
+    for epoch in MANIFESTS:
         sink.deliver(delivery(epoch, files=epoch in EPOCHS))
     sink.close()
     forget(lake, seconds=60, now=time.time())
@@ -167,7 +168,7 @@ def test_a_driver_that_slept_until_its_manifest_had_come_and_gone_writes_nothing
                 SinkContext(SPEC, MemoryLog(), staged_epochs(EPOCHS), Path()), ParquetStore(parquet("lake"), SPEC, lake)
             )
             other.open("life", 2)
-            for epoch in range(30):
+            for epoch in MANIFESTS:
                 other.deliver(delivery(epoch, generation=2, files=epoch in EPOCHS))
             other.close()
             forget(lake, seconds=60, now=time.time())
@@ -177,7 +178,7 @@ def test_a_driver_that_slept_until_its_manifest_had_come_and_gone_writes_nothing
         old.deliver(delivery(0))
     old.close()
     assert sorted(held(lake).items()) == EVERYTHING
-    assert newest(lake).marker == delivery(29, generation=2).marker
+    assert newest(lake).marker == delivery(MANIFESTS[-1], generation=2).marker
 
 
 def test_duckdb_and_polars_read_the_files_that_count(tmp_path: Path) -> None:

@@ -1,10 +1,7 @@
 """A table of a real PostgreSQL as a sink: the suite, and what is its own: types, tables that are there, rows that it refuses."""
 
-import socket
-import threading
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -13,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from penstock.errors import BadInput, SinkError, SinkUnavailable
+from lost_answers import LostAnswers
+from penstock.errors import BadInput, Mismatch, SinkError, SinkUnavailable
 from penstock.sinks import postgres as definition_of
 from penstock.sinks.port import SinkContext, SinkSpec
 from penstock.sinks.stores.sink import POINTS
@@ -180,6 +178,18 @@ def test_a_key_that_is_null_is_a_key(postgres: PostgresServer, table: str) -> No
     sink.close()
 
 
+def test_a_key_that_the_table_refuses_may_go(postgres: PostgresServer, table: str) -> None:
+    postgres.execute(f"create schema {table.partition('.')[0]}")
+    postgres.execute(f"create table {table} (id varchar(5) primary key, text text)")
+    staged = Staged(PostgresDefinition(postgres.url, table), "id string, text string", updating=True)
+    sink = staged.sink()
+    sink.deliver(staged.epoch_of({"id": "short"}, {"id": "too long"}))
+    assert [row["id"] for _, rows in staged.refused for row in rows] == ["too long"]
+    sink.deliver(staged.epoch_of(gone=[{"id": "too long"}, {"id": "short"}]))
+    assert postgres.execute(f"select count(*) from {table}") == [(0,)]
+    sink.close()
+
+
 def test_a_soft_delete_keeps_the_row_and_says_when(postgres: PostgresServer, table: str) -> None:
     definition = PostgresDefinition(postgres.url, table, soft_delete="deleted_at")
     staged = Staged(definition, "id long, text string", updating=True)
@@ -223,11 +233,12 @@ def test_a_commit_whose_answer_was_lost_is_found_by_its_marker(postgres: Postgre
     staged = Staged(PostgresDefinition(postgres.url, table), "id long, text string", key=())
     sink = staged.sink()
     delivery = staged.epoch_of({"id": 1, "text": "a"})
-    with LostAnswers(postgres) as way:
-        through = Staged(PostgresDefinition(way.url, table), "id long, text string", key=())
+    with LostAnswers(postgres.address) as way:
+        url = f"postgresql://postgres@{way.address}/postgres?sslmode=disable&gssencmode=disable"
+        through = Staged(PostgresDefinition(url, table), "id long, text string", key=())
         through.storage = staged.storage
         other = through.sink(generation=2)
-        way.lose_the_next_commit()
+        way.lose_the_next("COMMIT")
         marked = replace(delivery, marker=replace(delivery.marker, generation=2))
         with pytest.raises(SinkUnavailable):
             other.deliver(marked)
@@ -236,6 +247,32 @@ def test_a_commit_whose_answer_was_lost_is_found_by_its_marker(postgres: Postgre
         other.close()
     assert postgres.execute(f"select count(*) from {table}") == [(1,)]
     sink.close()
+
+
+@pytest.mark.parametrize("point", ["store.begun", "store.rows", "store.marker"])
+def test_a_driver_that_wakes_up_in_its_epoch_writes_nothing(point: str, postgres: PostgresServer, table: str) -> None:
+    """The server has lost its connection meanwhile, and another driver has taken over."""
+    staged, passed = Staged(PostgresDefinition(postgres.url, table), "id long, text string"), list[str]()
+
+    def sleep(name: str) -> None:
+        passed.append(name)
+        if name == point and passed.count(point) == 1:
+            others = (
+                "select pg_terminate_backend(pid) from pg_stat_activity where pid <> pg_backend_pid() and wait_event = 'ClientRead'"
+            )
+            postgres.execute(f"{others} and query <> ''")
+            new = staged.sink(generation=2)
+            new.deliver(replace(delivery, marker=replace(delivery.marker, generation=2)))
+            new.close()
+
+    old = staged.sink(fail=sleep)
+    delivery = staged.epoch_of({"id": 1, "text": "a"})
+    with pytest.raises(SinkUnavailable):
+        old.deliver(delivery)
+    with pytest.raises(Mismatch):
+        old.open(LIFE, 1)
+    old.close()
+    assert postgres.execute(f"select id, text from {table}") == [(1, "a")]
 
 
 def test_a_store_that_was_restored_from_a_copy_is_noticed(postgres: PostgresServer, table: str) -> None:
@@ -281,49 +318,3 @@ def test_a_password_is_never_shown(postgres: PostgresServer, monkeypatch: pytest
     with pytest.raises(SinkUnavailable) as unreachable:
         Staged(hidden, "id long").sink()
     assert "hunter2" not in str(unreachable.value)
-
-
-class LostAnswers:
-    """A way to the server on which the answer to a commit can be lost, and the connection with it."""
-
-    def __init__(self, server: PostgresServer) -> None:
-        self._server, self._lose = server, threading.Event()
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    @property
-    def url(self) -> str:
-        return f"postgresql://postgres@127.0.0.1:{self._listener.getsockname()[1]}/postgres?sslmode=disable&gssencmode=disable"
-
-    def lose_the_next_commit(self) -> None:
-        self._lose.set()
-
-    def __enter__(self) -> "LostAnswers":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._listener.close()
-
-    def _accept(self) -> None:
-        with suppress(OSError):
-            while True:
-                client = self._listener.accept()[0]
-                host, _, port = self._server.address.partition(":")
-                server = socket.create_connection((host, int(port)))
-                threading.Thread(target=self._pass, args=(client, server, True), daemon=True).start()
-                threading.Thread(target=self._pass, args=(server, client, False), daemon=True).start()
-
-    def _pass(self, source: socket.socket, target: socket.socket, asking: bool) -> None:
-        with source, target, suppress(OSError):
-            try:
-                self._through(source, target, asking)
-            finally:
-                for end in (source, target):  # whoever waits at the other end is told
-                    end.shutdown(socket.SHUT_RDWR)
-
-    def _through(self, source: socket.socket, target: socket.socket, asking: bool) -> None:
-        while data := source.recv(1 << 16):
-            if not asking and self._lose.is_set() and b"COMMIT\0" in data:
-                return self._lose.clear()
-            target.sendall(data)
-        return None

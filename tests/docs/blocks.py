@@ -28,6 +28,10 @@ class Block:
     def needs_postgres(self) -> bool:
         return "postgres" in self.words
 
+    @property
+    def needs_mariadb(self) -> bool:
+        return "mariadb" in self.words
+
     def value(self, name: str) -> str | None:
         return next((word.partition("=")[2] for word in self.words if word.startswith(f"{name}=")), None)
 

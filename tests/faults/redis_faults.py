@@ -4,7 +4,8 @@ from collections.abc import Callable, Sequence
 
 from penstock.sinks.port import Sink, SinkContext
 from penstock.sinks.stores.port import Changes, Note, Refusal
-from penstock.sinks.stores.redis.resp import Address, Bytes, Connection, Reply, command
+from penstock.sinks.stores.redis.address import Address
+from penstock.sinks.stores.redis.resp import Bytes, Connection, Reply, ReplyError, command
 from penstock.sinks.stores.redis.store import RedisDefinition, RedisStore, RedisTransaction
 from penstock.sinks.stores.sink import StoreSink
 
@@ -29,8 +30,8 @@ class AnswerLost(Connection):
         super().send(data)
         self.sent = data
 
-    def reply(self) -> Reply:
-        found = super().reply()
+    def skip(self, count: int) -> ReplyError | None:
+        found = super().skip(count)
         if self.sent == EXEC:
             raise ConnectionResetError("the connection is cut")
         return found

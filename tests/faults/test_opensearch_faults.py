@@ -1,16 +1,11 @@
-"""A real OpenSearch that is killed, answers that are lost, drivers that were replaced; and bugs that must be caught."""
+"""A real OpenSearch whose answers are lost, drivers that were replaced; and bugs that must be caught."""
 
-import random
 import re
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import suppress
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from faults.seeds import SEED
 from opensearch_documents import found
 from penstock.core.change import Op
 from penstock.errors import Mismatch, SinkUnavailable
@@ -19,13 +14,10 @@ from penstock.sinks.port import Sink, SinkContext
 from penstock.sinks.stores.search.opensearch import OpenSearchStore
 from penstock.sinks.stores.search.opensearch_http import Answer, Client
 from penstock.sinks.stores.sink import StoreSink
-from penstock.testing.servers.fixtures import missing
-from penstock.testing.servers.jars import NotToBeHad
 from penstock.testing.servers.opensearch import OpenSearchServer
 from store_epochs import Epochs, spec_of
 
 pytestmark = pytest.mark.faults
-ROWS = 500
 
 
 def build_with(server: OpenSearchServer, index: str, client: type[Client]) -> Callable[[SinkContext], Sink]:
@@ -110,40 +102,3 @@ def test_where_the_answer_was_lost_the_marker_says_what_became_of_it(opensearch:
         cut.give({"id": 1, "n": 1})
     assert cut.sink.open("life", 1) == 1
     assert found(opensearch, "cut") == {"1": {"id": 1, "n": 1}}
-
-
-@pytest.fixture
-def mortal(tmp_path: Path) -> Iterator[OpenSearchServer]:
-    """A server of the test's own."""
-    server = OpenSearchServer(tmp_path)
-    try:
-        server.start()
-    except NotToBeHad as error:
-        missing(str(error))
-    yield server
-    server.stop()
-
-
-@pytest.mark.timeout(900)
-@pytest.mark.parametrize("kills", [3, pytest.param(12, marks=pytest.mark.long)])
-def test_a_server_killed_at_any_moment_has_every_row_once(kills: int, mortal: OpenSearchServer) -> None:
-    print(f"PENSTOCK_SEED={SEED}")
-    chance, killed = random.Random(SEED), 0
-    epochs = Epochs(index_of(mortal.url, "killed").build, spec_of("killed", "id int, n int", "id", updating=True))
-    while epochs.last < kills + 2:
-        timer = threading.Timer(chance.uniform(0, 0.3), mortal.process.kill if killed < kills and mortal.process else lambda: None)
-        timer.start()
-        number = epochs.last + 1
-        with suppress(SinkUnavailable):
-            epochs.storage.files.pop(f"{number}.arrow", None)
-            ops = [Op.DELETE if i % 5 == number % 5 else Op.INSERT for i in range(ROWS)]
-            epochs.give(*[{"id": i, "n": number} for i in range(ROWS)], ops=ops)
-        timer.join()
-        if killed < kills:
-            killed += 1
-            mortal.kill()  # waits for its end
-            mortal.start()
-            epochs.last = epochs.sink.open("life", 1)
-    held = {int(id): row["n"] for id, row in found(mortal, "killed").items()}
-    assert killed == kills
-    assert held == {i: epochs.last for i in range(ROWS) if i % 5 != epochs.last % 5}

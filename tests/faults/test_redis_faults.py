@@ -1,18 +1,15 @@
-"""A real Valkey that is killed, answers that are lost, drivers that were replaced; and bugs that the suite must catch."""
+"""A real Valkey that stands still, answers that are lost, drivers that were replaced; and bugs that the suite must catch."""
 
-import random
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
-from redis.exceptions import ConnectionError
 
 from faults.redis_faults import AnswerLost, MarkerAtOnce, NoWatch, RowsAtOnce, build_with
-from faults.seeds import SEED
-from penstock.core.change import Op
+from faults.server_killed import CHANGING, Victim, changes_of, give_all, killed_at, numbers
 from penstock.errors import Mismatch, SinkUnavailable
 from penstock.sinks import redis
 from penstock.sinks.port import Sink, SinkContext, SinkSpec
@@ -30,9 +27,6 @@ from suites import caught
 
 pytestmark = pytest.mark.faults
 
-CHANGING = spec_of("killed", "id int, n int", "id", updating=True)
-ROWS = 5_000
-
 
 @pytest.fixture
 def mortal(tmp_path: Path) -> Iterator[ValkeyServer]:
@@ -46,95 +40,22 @@ def mortal(tmp_path: Path) -> Iterator[ValkeyServer]:
     server.stop()
 
 
-def changes_of(epoch: int) -> tuple[list[dict[str, int]], list[Op]]:
-    """In every epoch all keys get its number, and a fifth of them go."""
-    rows = [{"id": i, "n": epoch} for i in range(ROWS)]
-    return rows, [Op.DELETE if i % 5 == epoch % 5 else Op.INSERT for i in range(ROWS)]
-
-
-def whole(server: ValkeyServer, epoch: int) -> bool:
-    held = {int(key): int(row[b"n"]) for key, row in found(server, "killed").items()}
-    return held == {i: epoch for i in range(ROWS) if i % 5 != epoch % 5}
-
-
-def give_all(epochs: Epochs, server: ValkeyServer, count: int, before: Callable[[], None] = lambda: None) -> int:
-    """Delivers so many epochs, as the engine does: after a failure it opens the sink and gives what it lacks. How often that was
-    needed."""
-    failures = 0
-    while epochs.last < count - 1:
-        before()
-        with suppress(SinkUnavailable):
-            rows, ops = changes_of(epochs.last + 1)
-            epochs.storage.files.pop(f"{epochs.last + 1}.arrow", None)
-            epochs.give(*rows, ops=ops)
-            continue
-        failures += 1
-        while not opened_again(epochs, server):  # it may be killed meanwhile, too
-            pass
-    return failures
-
-
-def opened_again(epochs: Epochs, server: ValkeyServer) -> bool:
-    """Whether the server was there long enough to be looked at."""
-    if server.process is None or server.process.poll() is not None:
-        server.start()
-    with suppress(SinkUnavailable, ConnectionError):
-        epochs.last = epochs.sink.open("life", 1)
-        assert epochs.last < 0 or whole(server, epochs.last), "rows and marker are not of one epoch"
-        return True
-    return False
-
-
-def killed_at(point: str, server: ValkeyServer, build: Build) -> None:
-    """The server dies in the second epoch, when the point is passed."""
-    passed: list[str] = []
-
-    def kill(name: str) -> None:
-        passed.append(name)
-        if name == point and passed.count(point) == 2:
-            server.kill()
-
-    epochs = Epochs(build, CHANGING, fail=kill)
-    give_all(epochs, server, 4)
-    assert whole(server, 3)
-    assert passed.count("store.committed") >= 4
-
-
-@pytest.mark.parametrize("point", POINTS)
-def test_a_server_killed_at_any_point_has_each_epoch_whole(point: str, mortal: ValkeyServer) -> None:
-    killed_at(point, mortal, redis(mortal.url, "killed").build)
-
-
-@pytest.mark.parametrize("kills", [3, pytest.param(30, marks=pytest.mark.long)])
-def test_a_server_killed_at_any_moment_has_each_epoch_whole(kills: int, mortal: ValkeyServer) -> None:
-    print(f"PENSTOCK_SEED={SEED}")
-    chance, timers = random.Random(SEED), list[threading.Timer]()
-
-    def kill_soon() -> None:
-        if len(timers) < kills and mortal.process:
-            timers.append(threading.Timer(chance.uniform(0, 0.2), mortal.process.kill))
-            timers[-1].start()
-
-    epochs = Epochs(redis(mortal.url, "killed").build, CHANGING)
-    give_all(epochs, mortal, kills + 3, kill_soon)
-    assert len(timers) == kills
-    for timer in timers:
-        timer.join()
-    mortal.restart()
-    assert whole(mortal, epochs.last)
+def victim_of(server: ValkeyServer, **parts: Any) -> Victim:
+    return Victim(server, build_with(redis(server.url, "killed"), **parts), lambda: numbers(found(server, "killed"), b"n"))
 
 
 def test_a_frozen_server_is_given_up_and_the_epoch_is_there_once(mortal: ValkeyServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.sinks.stores.redis.resp.ANSWER_SECONDS", 0.5)
-    epochs = Epochs(redis(mortal.url, "killed").build, CHANGING)
-    rows, ops = changes_of(0)
+    monkeypatch.setattr("penstock.sinks.stores.redis.address.ANSWER_SECONDS", 0.5)
+    victim = victim_of(mortal)
+    epochs = Epochs(victim.build, CHANGING)
+    rows, ops = changes_of(0, victim.rows)
     mortal.freeze()
     with pytest.raises(SinkUnavailable):
         epochs.give(*rows, ops=ops)
     mortal.thaw()
     monkeypatch.undo()
-    give_all(epochs, mortal, 2)
-    assert whole(mortal, 1)
+    give_all(epochs, victim, 2)
+    assert victim.has(1)
 
 
 def test_where_the_answer_to_a_commit_was_lost_the_marker_says_what_became_of_it(valkey: ValkeyServer) -> None:
@@ -210,4 +131,4 @@ def test_a_marker_outside_the_transaction_of_its_rows_is_caught(
 
 def test_rows_before_their_marker_are_found_out_when_the_server_is_killed(mortal: ValkeyServer) -> None:
     with pytest.raises(AssertionError, match="not of one epoch"):
-        killed_at("store.rows", mortal, build_with(redis(mortal.url, "killed"), begin=RowsAtOnce))
+        killed_at("store.rows", victim_of(mortal, begin=RowsAtOnce))

@@ -1,4 +1,4 @@
-"""Bugs planted in stores of files: the contract suites must catch each of them."""
+"""Bugs planted in stores of files and of databases: the contract suites must catch each of them."""
 
 import inspect
 from collections.abc import Callable, Iterator, Sequence
@@ -21,7 +21,7 @@ from penstock.storage.local import LocalStorage
 from penstock.storage.port import Storage
 from penstock.testing.contracts.sink import Crash, Row, SinkContract
 from penstock.testing.contracts.sink_changes import ChangesContract
-from store_kinds import catalog
+from store_kinds import SERVED, at_server, catalog
 from store_suite import Appending, OfStore, StoreSuite
 
 pytestmark = pytest.mark.faults
@@ -132,11 +132,17 @@ def _iceberg(place: Path, context: SinkContext) -> Store:
     return IcebergStore(iceberg("lake", "shop.results", properties=catalog(place)), context.spec)
 
 
+def _served(kind: str) -> Callable[[Path, SinkContext], Store]:
+    return lambda place, context: SERVED[kind].define(place).store(context)  # type: ignore[attr-defined,no-any-return]
+
+
 STORES: dict[str, Callable[[Path, SinkContext], Store]] = {
     "duckdb": _duckdb,
     "parquet": _parquet,
     "delta": _delta,
     "iceberg": _iceberg,
+    "postgres": _served("postgres"),
+    "mariadb": _served("mariadb"),
 }
 
 
@@ -172,21 +178,36 @@ def caught(contract: Any, directory: Path, base: type) -> Iterator[str]:
                 yield name
 
 
+@pytest.fixture
+def directory(kind: str, tmp_path: Path, request: pytest.FixtureRequest) -> Path:
+    return at_server(tmp_path, request.getfixturevalue(kind)) if kind in SERVED else tmp_path
+
+
 @pytest.mark.parametrize("kind", ["duckdb", "parquet"])  # the others take long, and pass the suites in tests/contract
-def test_the_suites_find_nothing_wrong_with_stores_that_only_pass_on(kind: str, tmp_path: Path) -> None:
-    assert list(caught(_Rows(kind, Wrapped), tmp_path / "rows", SinkContract)) == []
-    assert list(caught(_Changes(kind, Wrapped), tmp_path / "changes", ChangesContract)) == []
+def test_the_suites_find_nothing_wrong_with_stores_that_only_pass_on(kind: str, directory: Path) -> None:
+    assert list(caught(_Rows(kind, Wrapped), directory / "rows", SinkContract)) == []
+    assert list(caught(_Changes(kind, Wrapped), directory / "changes", ChangesContract)) == []
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # a test that fails leaves sinks open
 @pytest.mark.parametrize("kind", STORES)
 @pytest.mark.parametrize("wrong", [MarkerAfterTheTransaction, MarkerBeforeTheTransaction, NoMarker])
-def test_a_marker_beside_the_transaction_is_caught(kind: str, wrong: Wrong, tmp_path: Path) -> None:
-    assert next(caught(_Rows(kind, wrong), tmp_path, SinkContract))
+def test_a_marker_beside_the_transaction_is_caught(kind: str, wrong: Wrong, directory: Path) -> None:
+    assert next(caught(_Rows(kind, wrong), directory, SinkContract))
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # a test that fails leaves sinks open
 @pytest.mark.parametrize("kind", STORES)
-def test_rows_that_do_not_go_are_caught(kind: str, tmp_path: Path) -> None:
-    assert next(caught(_Changes(kind, NothingGoes), tmp_path, ChangesContract))
+def test_rows_that_do_not_go_are_caught(kind: str, directory: Path) -> None:
+    assert next(caught(_Changes(kind, NothingGoes), directory, ChangesContract))
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # a test that fails leaves sinks open
+@pytest.mark.parametrize("kind", ["mariadb"])
+def test_statements_that_commit_by_themselves_are_caught(kind: str, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a change of a table would make them, within an epoch."""
+    monkeypatch.setattr("pymysql.connections.Connection.begin", lambda connection: None)
+    assert next(caught(_Rows(kind, Wrapped), directory, SinkContract))
 
 
 class _Waking(StoreSuite):

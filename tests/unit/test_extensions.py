@@ -1,5 +1,5 @@
-"""One of each kind, added from outside the package: a step that looks at rows, a step with state, a sink, a log, queues. What they
-touch is what CONTRIBUTING says, and nothing else."""
+"""One of each kind, added from outside the package: a step that looks at rows, a step with state, a sink, somebody to ask, a log,
+queues. What they touch is what CONTRIBUTING says, and nothing else."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -31,6 +31,7 @@ from penstock.queue.memory import MemoryQueues
 from penstock.queue.open import open_queues
 from penstock.sinks.port import Delivery, Sink, SinkContext
 from penstock.testing.driver import FlowTest
+from toys.lookups import Multiples
 from toys.rows import ShoutDefinition
 
 Start = Callable[..., FlowTest]
@@ -215,6 +216,20 @@ def test_two_sinks_of_one_target_need_a_name_and_rows_that_change_a_sink_that_ta
     orders.group_by("user").agg(n=agg.count(), name="counts").sink(Lines(tmp_path / "counts.txt"))
     with pytest.raises(BadFlow, match=r"cannot write counts to lines 'counts': its rows change(?s:.*)made updating by"):
         flow.test()
+
+
+# somebody to look rows up at
+
+
+def test_somebody_from_outside_is_asked_and_shown(flow_test: Start) -> None:
+    flow = Flow("shop")
+    orders = flow.stream("orders", "id long, user string, at timestamp", time="at", lateness="10 seconds")
+    orders.lookup(Multiples(7), on="id", schema="found long", name="multiples").view("found")
+    t = flow_test(flow)
+    t.send("orders", *(order(n, "ann") for n in range(3)))
+    t.catch_up()
+    assert [row["found"] for row in t.rows("found")] == [None, 7, 14]
+    assert "asks     multiples by 7" in as_text(t.plan)
 
 
 # a log, and queues
