@@ -316,12 +316,23 @@ def test_a_message_that_comes_too_early_rests_again(rabbitmq_server: RabbitServe
     """One that rests for longer than the broker can measure comes several times before its time."""
     import pika
 
-    queue, due = queues.create(QueueSpec("emails")), SystemClock().now() + 4_000_000
-    with pika.BlockingConnection(pika.URLParameters(rabbitmq_server.url)) as connection:
-        properties = pika.BasicProperties(message_id="m", headers={"penstock-message": f'{{"due":{due},"sent":7}}'})
-        connection.channel().basic_publish("", f"{queues.settings.prefix}emails", b"a", properties)
-    assert until(lambda: queue.state().ready == 1, 30)
-    assert queue.receive(ANNA) == []
+    queue = queues.create(QueueSpec("emails"))
+
+    def early(seconds: int) -> int | None:
+        due = SystemClock().now() + seconds * 1_000_000
+        with pika.BlockingConnection(pika.URLParameters(rabbitmq_server.url)) as connection:
+            properties = pika.BasicProperties(message_id="m", headers={"penstock-message": f'{{"due":{due},"sent":7}}'})
+            connection.channel().basic_publish("", f"{queues.settings.prefix}emails", b"a", properties)
+        assert until(lambda: queue.state().ready == 1, 30)
+        received = queue.receive(ANNA)
+        if SystemClock().now() < due:
+            assert received == []
+            return due
+        ack(queue, received or take(queue, 1))
+        return None  # a busy machine: it did not come early
+
+    due = early(4) or early(25)
+    assert due is not None
     [delivery] = take(queue, 1)
     assert SystemClock().now() >= due
     assert (delivery.attempt, delivery.sent) == (1, 7)

@@ -2,9 +2,15 @@
 
 from dataclasses import dataclass, replace
 
+import pyarrow as pa
+
 from penstock.core.time import NEVER
 
 FIRED, RESOLVED = "fired", "resolved"
+
+# What is kept of a Firing, in the order of its fields.
+SINCE_TIME, TOLD_TIME, OPEN = "__since_t", "__told_t", "__told"
+KEPT: dict[str, pa.DataType] = {SINCE_TIME: pa.int64(), TOLD_TIME: pa.int64(), OPEN: pa.bool_()}
 
 
 @dataclass(frozen=True)

@@ -11,10 +11,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.core.arrow import table_of
+from penstock.core.arrow import schema_of, table_of
 from penstock.core.columns import HASH, POSITION, TIME, WATERMARK
 from penstock.core.time import FOREVER, NEVER, micros
-from penstock.kernels.alerts.firing import Firing
+from penstock.kernels.alerts.firing import KEPT, OPEN, SINCE_TIME, TOLD_TIME, Firing
 from penstock.kernels.changes import newest_of_all, touched
 from penstock.kernels.columns import as_type, numbers, plain, sorted_by_hash, travelling
 from penstock.kernels.keyed import in_order, judge_instants, key_numbers, placed
@@ -25,7 +25,6 @@ from penstock.plan import Alert
 Longs = npt.NDArray[np.int64]
 
 KNOWN = "known"
-_SINCE, _TOLD, _OPEN = "__since_t", "__told_t", "__told"
 
 
 class AlertKernel:
@@ -40,8 +39,7 @@ class AlertKernel:
         self._waiting = waiting or WaitingRows("waiting")
         self._placed = placed(input_schema)
         keys: list[pa.Field] = [input_schema.field(name).with_nullable(True) for name in alert.by]
-        told: list[pa.Field] = [pa.field(_SINCE, pa.int64()), pa.field(_TOLD, pa.int64()), pa.field(_OPEN, pa.bool_())]
-        self._known = pa.schema([*keys, *told, pa.field(HASH, pa.uint64())])
+        self._known = schema_of([*keys, *KEPT.items(), (HASH, pa.uint64())])
         self._output, self._schema = output_schema, travelling(output_schema)
 
     def prepare(self, port: int, rows: pa.Table) -> Prepared:
@@ -84,7 +82,7 @@ class AlertKernel:
         return [*self._alert.by, HASH]
 
     def _firing(self, known: pa.Table, keys: Longs) -> dict[int, Firing]:
-        columns = zip(keys.tolist(), *(known[name].to_pylist() for name in (_SINCE, _TOLD, _OPEN)), strict=True)
+        columns = zip(keys.tolist(), *(known[name].to_pylist() for name in KEPT), strict=True)
         return {key: Firing(since, told, open) for key, since, told, open in columns}
 
     def _taken(self, rows: pa.Table, keys: Longs, firing: dict[int, Firing]) -> tuple[pa.Table, set[int]]:
@@ -116,9 +114,9 @@ class AlertKernel:
         rows = taken.select(self._keys).take(pa.array([at for _, at in wanted], pa.int64()))
         now = [firing[key] for key, _ in wanted]
         told: dict[str, Any] = {
-            _SINCE: pa.array([f.since for f in now], pa.int64()),
-            _TOLD: pa.array([f.told for f in now], pa.int64()),
-            _OPEN: pa.array([f.open for f in now], pa.bool_()),
+            SINCE_TIME: pa.array([f.since for f in now], pa.int64()),
+            TOLD_TIME: pa.array([f.told for f in now], pa.int64()),
+            OPEN: pa.array([f.open for f in now], pa.bool_()),
         }
         columns = {name: told[name] if name in told else rows[name] for name in self._known.names}
         return sorted_by_hash(table_of(columns, schema=self._known))

@@ -18,7 +18,7 @@ from penstock.core.columns import HASH, OP, POSITION, TIME, WATERMARK
 from penstock.core.hashing import hash64
 from penstock.core.position import window_positions
 from penstock.core.time import NEVER, micros
-from penstock.kernels.alerts.firing import FIRED, RESOLVED, Firing
+from penstock.kernels.alerts.firing import FIRED, KEPT, RESOLVED, Firing
 from penstock.kernels.alerts.tables import ALERT, SINCE
 from penstock.kernels.changes import newest_of_all, touched
 from penstock.kernels.column_names import GONE
@@ -28,13 +28,7 @@ from penstock.kernels.port import Changes, Prepared, State, Stepped
 from penstock.plan import Told
 
 TOLD = "told"
-_STATE: dict[str, pa.DataType] = {
-    "__since_t": pa.int64(),
-    "__told_t": pa.int64(),
-    "__told": pa.bool_(),
-    "__at": pa.int64(),
-    "__n": pa.int64(),
-}
+_STATE: dict[str, pa.DataType] = {**KEPT, "__last_told": pa.int64(), "__repeats": pa.int64()}
 _QUIET = Firing()
 
 
