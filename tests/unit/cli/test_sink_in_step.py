@@ -180,3 +180,28 @@ def test_a_flow_that_has_decided_nothing_is_told_so(shop: Shop, tmp_path: Path, 
     done = shop.call("reconcile", shop.file)
     assert done.code == 3
     assert "flow shop has decided nothing yet" in done.err
+
+
+TABLES = """
+from penstock import Flow
+from penstock.sinks import sqlite
+
+flow = Flow("named")
+orders = flow.table("orders", "id long not null, user long not null", key="id")
+users = flow.table("users", "user long not null, name string", key="user")
+orders.join(users, on="user").sink(sqlite("{file}", "named", key="id"))
+"""
+
+
+def test_a_join_of_tables_is_equal_however_its_changes_were_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PENSTOCK_HOME", str(tmp_path / "home"))
+    file = tmp_path / "named.py"
+    file.write_text(TABLES.format(file=tmp_path / "shop.db"))
+    orders, users = (open_log(tmp_path / "home").create(TopicSpec(name)) for name in ("orders", "users"))
+    for name in ("ann", "bob", "carol"):  # an epoch each; run again they are one, with one change of each key
+        with Producer(orders) as producer, Producer(users) as renames:
+            producer.send(orjson.dumps({"id": 1, "user": 7}))
+            renames.send(orjson.dumps({"user": 7, "name": name}))
+        run_flow(tmp_path / "home", str(file))
+    done = calls_of("sink")("reconcile", str(file), "--output", "jsonl")
+    assert (done.code, [orjson.loads(line)["equal"] for line in done.out.splitlines()]) == (0, [True]), done.err
