@@ -66,7 +66,7 @@ def type_shown(text: str, place: Path) -> str:
     words, code = tuple(shlex.split(line)), 0
     if words[0] == "penstock":
         as_shown = ("--quiet", "--output", "table") if words[2] in ("reconcile", "rebuild") else ()
-        code, *said = calls_of(*words[1:])(*as_shown)
+        code, *said = calls_of(*map(os.path.expandvars, words[1:]))(*as_shown)
     elif words[0] in ("python", "export"):
         said = [type_line(words, place)]
     else:
