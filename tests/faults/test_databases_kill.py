@@ -34,7 +34,9 @@ MORTAL: dict[str, Callable[[Path], PostgresServer | MariaDbServer]] = {
 }
 WAITING = {
     "postgres": "select 1 from pg_locks where not granted",
-    "mariadb": "select 1 from information_schema.innodb_trx where trx_state = 'LOCK WAIT'",
+    # innodb_trx would not do: it is cached for as long as somebody keeps asking
+    "mariadb": "select 1 from information_schema.global_status where variable_name = 'INNODB_ROW_LOCK_CURRENT_WAITS' "
+    "and variable_value > 0",
 }
 
 

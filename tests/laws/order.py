@@ -95,6 +95,12 @@ CASES: dict[str, tuple[str, Build]] = {
     "join, anti, by Spark SQL": (TIME, joined("anti", ODD)),
     "windows that change": (LAST, lambda given: windowed(given.stream(), Tumbling("2 seconds"), emit="updates")),
     "running": (LAST, lambda given: given.stream().group_by("k").agg(total=agg.sum("v"))),
+    "alerts over rows that change": (
+        LAST,
+        lambda given: (
+            given.stream().group_by("k").agg(total=agg.sum("v"), name="sums").alert(when="total > 9", by="k", name="alerts")
+        ),
+    ),
     "latest": (LAST, lambda given: given.stream().latest(by="k")),
     "a table": (LAST, lambda given: given.table()),
     "aggregates over a table": (LAST, lambda given: given.table().group_by("name").agg(n=agg.count())),

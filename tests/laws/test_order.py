@@ -7,6 +7,7 @@ import pytest
 
 from amount import cases
 from penstock import Flow, Tumbling, agg
+from penstock.plan import Told
 from penstock.plan.node import kinds
 from penstock.sinks import topic
 from penstock.testing.driver import FlowTest
@@ -54,8 +55,9 @@ def test_the_order_of_a_topic_is_as_promised_in_many_more_cases(name: str) -> No
 
 
 def test_every_kind_of_step_has_a_promise() -> None:
+    """But for what actions are told, which goes into no topic."""
     tried = {type(step.node) for name in CASES for step in run(built(name), 0, None, rows=0)[1].steps}
-    assert tried == {*kinds()}, "a new kind of step needs a line in order.py and in docs/time.md"
+    assert tried == {*kinds()} - {Told}, "a new kind of step needs a line in order.py and in docs/time.md"
 
 
 def test_rows_of_a_key_that_were_in_order_stay_so_where_their_times_are_not() -> None:
