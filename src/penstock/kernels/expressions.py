@@ -118,7 +118,7 @@ def _in(value: Tree, items: list[Tree]) -> pl.Expr:
     """True where an item is equal, else null where one is null, else false; null where the value is."""
     known = [i for i in items if isinstance(i, Literal) and i.value is not None]
     found = _among(value, known)
-    return found if len(known) == len(items) else pl.when(found).then(True).otherwise(None)
+    return found if len(known) == len(items) else found | pl.lit(None, dtype=pl.Boolean())
 
 
 def _among(value: Tree, items: list[Literal]) -> pl.Expr:

@@ -89,6 +89,7 @@ def test_in_with_null_is_true_or_null_and_never_false():
     assert values("i in (1, null)", i=[1, 3, None]) == [True, None, None]
     assert values("i not in (1, null)", i=[1, 3, None]) == [False, None, None]
     assert values("s in ('a', '')", s=["", "b", None]) == [True, False, None]
+    assert values("('' = '') = (i in (1, null))", i=[3, 4]) == [None, None]  # also where it is so of no row
     assert values("d in (1, 2.5, null)", d=[2.5, NAN]) == [True, None]
     assert values("b in (true, null)", b=THREE) == [True, None, None]
 
