@@ -122,6 +122,21 @@ def test_a_table_that_is_there_must_fit(tmp_path: Path) -> None:
         definition_of(tmp_path / "shop.db", "main.results")
 
 
+def test_a_primary_key_of_numbers_tells_rows_apart_and_one_of_several_columns_is_none_of_them(tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / "shop.db")) as connection:
+        connection.execute("create table results (id integer primary key, text text)")
+        connection.execute("create table parts (id integer, text text, primary key (id, text))")
+    staged = Staged(definition_of(tmp_path / "shop.db", "results"), "id long, text string")
+    sink = staged.sink()
+    for text in ("a", "b"):
+        sink.deliver(staged.epoch_of({"id": 1, "text": text}))
+    sink.close()
+    with closing(sqlite3.connect(tmp_path / "shop.db")) as connection:
+        assert connection.execute("select id, text from results").fetchall() == [(1, "b")]
+    with pytest.raises(SinkError, match="no unique index over the columns that tell rows apart: id"):
+        Staged(definition_of(tmp_path / "shop.db", "parts"), "id long, text string").sink()
+
+
 def test_a_column_that_the_flow_gains_is_added(tmp_path: Path) -> None:
     before = Staged(definition_of(tmp_path / "shop.db", "results"), "id long, text string")
     sink = before.sink()

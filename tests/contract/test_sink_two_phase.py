@@ -1,6 +1,7 @@
 """Two databases of real PostgreSQL servers as one sink: the suites, crashes and restarts at every step, rows that one refuses."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,10 @@ from lost_answers import LostAnswers
 from penstock.errors import BadInput, Mismatch, SinkError, SinkUnavailable
 from penstock.sinks import postgres as table_of
 from penstock.sinks import sqlite, two_phase
-from penstock.sinks.port import SinkSpec
+from penstock.sinks.port import SinkContext, SinkSpec
+from penstock.sinks.stores.sql import postgres as sql_postgres
 from penstock.sinks.stores.sql.postgres import PostgresDefinition
+from penstock.sinks.stores.two_phase.definition import marker_name
 from penstock.sinks.stores.two_phase.gid import Attempt, Gid
 from penstock.sinks.stores.two_phase.sink import POINTS
 from penstock.storage.port import Storage
@@ -224,6 +227,47 @@ def test_rows_refused_before_a_crash_become_dead_letters_at_the_next_start(pair:
     [(epoch, [row])] = staged.refused
     assert (epoch, row["id"]) == (0, 1)
     assert pair.both() == [(2, "b")]
+
+
+def test_databases_whose_markers_differ_by_epochs_without_rows_agree_on_the_next(pair: Pair) -> None:
+    """Markers alone are committed one after the other; a connection may break in between."""
+    staged = Staged(pair.definition(), "id long, text string")
+    sink = staged.sink()
+    sink.deliver(staged.epoch_of({"id": 1, "text": "a"}))
+    sink.close()
+    schema = pair.table.partition(".")[0]
+    first, second = (Pair((url, url), pair.table) for url in pair.urls)
+    first.query(f"update {schema}.penstock_marker set epoch = 1")
+    second.query(f"alter table {pair.table} add check (text <> 'bad')")
+    sink = staged.sink(generation=2)
+    idle = replace(staged.epoch_of(generation=2), files=[])
+    sink.deliver_together([idle, staged.epoch_of({"id": 2, "text": "b"}, {"id": 3, "text": "bad"}, generation=2)])
+    sink.close()
+    assert sorted(pair.both()) == [(1, "a"), (2, "b")]
+    [(epoch, rows)] = staged.refused
+    assert (epoch, [row["id"] for row in rows]) == (2, [3])
+
+
+def test_epochs_without_rows_ask_nobody_but_every_eighth(pair: Pair) -> None:
+    passed: list[str] = []
+    sink = pair.sink(appending(SPEC), staged_epochs(EPOCHS), passed.append)
+    sink.open(LIFE, 1)
+    for epoch in range(16):
+        sink.deliver(delivery(epoch, files=False))
+    sink.close()
+    assert passed.count("two_phase.begun") == 2
+
+
+def test_whoever_looks_behind_a_transaction_that_was_left_prepared_is_told(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sql_postgres, "PATIENCE", "-c lock_timeout=200ms")
+    crashed(pair, "two_phase.prepared", 2)
+    definition = PostgresDefinition(pair.urls[0], pair.table)
+    spec = replace(appending(SPEC), name=marker_name(SPEC.name, definition))
+    store = definition.store(SinkContext(spec, None, staged_epochs(EPOCHS), Path()))  # type: ignore[arg-type]
+    store.open()
+    with pytest.raises(SinkUnavailable, match="lock timeout"), store.transaction() as transaction:
+        transaction.note()
+    store.close()
 
 
 def test_a_row_that_one_refuses_stops_the_sink_where_that_is_asked_for(pair: Pair) -> None:

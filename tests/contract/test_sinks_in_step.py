@@ -1,13 +1,18 @@
 """Sinks of a running flow, compared with the log, put right, filled anew; one that lost everything holds back only itself (G39)."""
 
+import os
 import shutil
+import socket
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
+import orjson
 import pytest
 
 from faults.engine_shop import SparkFree
@@ -28,6 +33,7 @@ from penstock.plan import Plan
 from penstock.sinks import parquet, read_parquet, redis, sqlite
 from penstock.sinks.port import nothing
 from penstock.sinks.stores.comparing import Compared
+from penstock.storage.memory import MemoryStorage
 from penstock.testing.servers.valkey import ValkeyServer
 from redis_keys import found as keys_of
 from waiting import until
@@ -219,15 +225,27 @@ def test_epochs_are_kept_for_whoever_needs_them_and_no_longer(shop: Shop) -> Non
         assert decisions.epochs()[0] <= last.epoch
     shop.epochs(2, rows=1)
     assert decisions.epochs()[0] > last.epoch
-    decisions.storage.publish("holds/left", b'{"epoch": 3, "pid": 999999999, "host": "%s"}' % this_host())
-    assert first_held(decisions.storage) is None
-    assert not decisions.storage.list("holds")
 
 
-def this_host() -> bytes:
-    import socket
+@pytest.mark.parametrize(
+    "left",
+    [
+        {"pid": 999_999_999, "since": 0.0, "host": socket.gethostname()},
+        {"pid": os.getpid(), "since": 1.0, "host": socket.gethostname()},  # its number was given out again
+        {"pid": 1, "since": 0.0, "host": "a container of last week"},
+    ],
+)
+def test_what_a_process_that_is_gone_has_held_is_held_no_longer(left: dict[str, Any]) -> None:
+    storage = MemoryStorage()
+    storage.publish("holds/left", orjson.dumps({"epoch": 3, "at": time.time() - 7 * 86_400} | left))
+    assert first_held(storage) is None
+    assert not storage.list("holds")
 
-    return socket.gethostname().encode()
+
+def test_another_host_may_hold_epochs_for_a_day() -> None:
+    storage = MemoryStorage()
+    storage.publish("holds/other", orjson.dumps({"epoch": 3, "at": time.time(), "pid": 1, "since": 0.0, "host": "elsewhere"}))
+    assert first_held(storage) == 3
 
 
 def test_an_input_that_was_cut_is_named(shop: Shop) -> None:

@@ -1,5 +1,6 @@
 """Every store gives back the rows that it holds: it is compared with what it should hold, and put right (G39)."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -8,7 +9,8 @@ from typing import Any
 import pytest
 
 from penstock.plan.outputs import SinkDefinition
-from penstock.sinks import delta, duckdb, iceberg, mariadb, opensearch, parquet, postgres, redis, sqlite
+from penstock.sinks import delta, duckdb, iceberg, mariadb, parquet, postgres, redis, sqlite
+from penstock.sinks import opensearch as opensearch_index
 from penstock.sinks.port import Marker
 from penstock.sinks.stores.changes import changes_of
 from penstock.sinks.stores.comparing import Compared, Comparison
@@ -16,6 +18,8 @@ from penstock.sinks.stores.content import Content
 from penstock.sinks.stores.definition import StoreDefinition
 from penstock.sinks.stores.port import Changes, Legible, Note, Versioned
 from penstock.storage.memory import MemoryStorage
+from penstock.testing.servers.opensearch import OpenSearchServer
+from penstock.testing.servers.valkey import ValkeyServer
 from search_kinds import definition_of
 from store_kinds import catalog
 from stored import LIFE, Staged
@@ -34,10 +38,11 @@ STORES: Mapping[str, Define] = {
     "redis-json": lambda place, server: redis(server.getfixturevalue("valkey").url, f"t{abs(hash(place))}", value="json"),
     "fts5": lambda place, _: definition_of("fts5", place),
     "tantivy": lambda place, _: definition_of("tantivy", place),
-    "opensearch": lambda place, server: opensearch(server.getfixturevalue("opensearch").url, f"t{abs(hash(place))}"),
+    "opensearch": lambda place, server: opensearch_index(server.getfixturevalue("opensearch").url, f"t{abs(hash(place))}"),
 }
 WHOLE = ROW | {"s": 'tab\tline\r\nquote" \\ 日本 end'}  # PostgreSQL takes no zero bytes
 Rows = Sequence[Mapping[str, Any]]
+CHANGED = '{"id":2,"text":"b","x":1.5}'
 
 
 class Kept:
@@ -46,7 +51,7 @@ class Kept:
     def __init__(self, definition: SinkDefinition, schema: str, key: tuple[str, ...], updating: bool) -> None:
         assert isinstance(definition, StoreDefinition)
         self.staged = Staged(definition, schema, key, updating)
-        self.content = Content(self.staged.spec, MemoryStorage(), definition.holds)
+        self.content = Content(self.staged.spec, MemoryStorage(), definition.holds, definition.kept)
         self.definition = definition
 
     def deliver(self, put: Rows, gone: Rows = ()) -> None:
@@ -140,3 +145,50 @@ def test_rows_without_a_key_are_counted(define: Callable[[], SinkDefinition]) ->
     kept.content.add(kept.changes(rows))
     assert numbers(kept.compared(mended=True)) == (3, 0, 0)
     assert kept.compared().equal
+
+
+@pytest.mark.parametrize("how", [{"value": "hash"}, {"value": "json"}, {"value": "string", "column": "text"}])
+def test_what_a_key_of_redis_keeps_of_a_row_is_compared(how: dict[str, Any], valkey: ValkeyServer, tmp_path: Path) -> None:
+    kept = Kept(redis(valkey.url, prefix := f"t{abs(hash(tmp_path))}", **how), "id long, text string, x double", ("id",), True)
+    values = [("", math.nan), (None, math.inf), ("a", 1.5)]
+    kept.deliver([{"id": n, "text": text, "x": x} for n, (text, x) in enumerate(values)])
+    found = kept.compared()
+    assert numbers(found) == (0, 0, 0), found.shown
+    assert found.rows == (2 if "column" in how else 3)
+    changed = ("HSET", f"{prefix}:2", "text", "b") if how["value"] == "hash" else ("SET", f"{prefix}:2", CHANGED)
+    valkey.ask(*changed)
+    assert numbers(kept.compared(mended=True)) == (0, 0, 1)
+    assert numbers(kept.compared()) == (0, 0, 0)
+
+
+@pytest.mark.parametrize("value", ["hash", "json"])
+def test_a_key_of_redis_that_holds_the_row_of_another_is_different(value: Any, valkey: ValkeyServer, tmp_path: Path) -> None:
+    kept = Kept(redis(valkey.url, prefix := f"t{abs(hash(tmp_path))}", value=value), "id long, text string", ("id",), True)
+    kept.deliver([{"id": 1, "text": "a"}])
+    spoilt = ("HSET", f"{prefix}:1", "id", 99) if value == "hash" else ("SET", f"{prefix}:1", '{"id":99,"text":"a"}')
+    valkey.ask(*spoilt)
+    assert not kept.compared().equal
+    kept.compared(mended=True)
+    assert kept.compared().equal
+
+
+def test_a_document_that_others_have_changed_too_often_is_named(opensearch: OpenSearchServer, tmp_path: Path) -> None:
+    """Its version is ahead of the epochs': the server would take none of ours."""
+    index = f"t{abs(hash(tmp_path))}"
+    kept = Kept(opensearch_index(opensearch.url, index), "id long, text string", ("id",), True)
+    kept.deliver([{"id": 1, "text": "a"}])
+    for n in range(2):
+        opensearch.ask("POST", f"/{index}/_update/1", {"doc": {"text": f"changed {n}"}})
+    store = kept.definition.store(kept.staged.context())
+    store.open()
+    with store.transaction() as transaction:
+        assert isinstance(transaction, Legible)
+        assert isinstance(transaction, Versioned)
+        transaction.note()
+        comparison = Comparison(kept.content)
+        assert numbers(comparison.run(list(transaction.rows()))) == (0, 0, 1)
+        transaction.mending()
+        [refusal] = transaction.write(replace(comparison.changes, epoch=0))
+        assert "it was changed beside the flow" in refusal.reason
+        transaction.keep(Note(Marker(LIFE, 1, 0)))
+    store.close()

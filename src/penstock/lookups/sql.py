@@ -141,7 +141,7 @@ class MysqlRemote(SqlRemote):
         return made
 
     def alive(self, connection: Any) -> None:
-        connection.ping()
+        connection.ping(reconnect=False)  # a new session would not have our settings
 
 
 @dataclass(frozen=True)

@@ -2,10 +2,11 @@
 
 import runpy
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from penstock import sinks
+from penstock import lookups, sinks
 from penstock.cli.main import run
 from penstock.errors import BadInput
 from unit.engine.homes import ORDERS, Home
@@ -96,3 +97,11 @@ def test_commands_show_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsy
 def test_definitions_keep_their_names_and_their_help() -> None:
     assert sinks.postgres.__name__ == "postgres"
     assert "A table of a PostgreSQL" in str(sinks.postgres.__doc__)
+
+
+@pytest.mark.parametrize("of", [sinks.postgres, lookups.postgres])
+@pytest.mark.parametrize("url", ["host=db password=secret dbname=shop", "//shop:secret@db/shop", "db"])
+def test_what_is_no_url_of_a_postgresql_is_refused_and_not_shown(of: Any, url: str) -> None:
+    with pytest.raises(BadInput, match="begins with postgresql://") as refused:
+        of(url, "sales")
+    assert "secret" not in str(refused.value)

@@ -135,3 +135,18 @@ def test_content_that_is_in_files_is_the_same(spec: SinkSpec, monkeypatch: pytes
     assert texts(expected(spec, *epochs)) == wanted
     monkeypatch.setattr(content, "SPILL", 30)
     assert texts(expected(spec, *epochs)) == wanted
+
+
+def test_a_key_that_stands_there_twice_is_extra() -> None:
+    for first, second in [("a", "a"), ("a", "b"), ("b", "a")]:
+        rows = [(1, (first, 1.0, None)), (1, (second, 1.0, None))]
+        for tables in ([table(rows)], [table(rows[:1]), table(rows[1:])]):
+            found = Comparison(expected(KEYED, ([(1, ("a", 1.0, None))], []))).run(tables)
+            assert not found.equal
+            assert found.extra + found.different >= 1
+
+
+@pytest.mark.parametrize(("ours", "theirs"), [(1_234_567.89, 1_234_567.0), (1_763_446_000.0, 1_763_447_500.0), (0.0, 1e-300)])
+def test_doubles_that_differ_by_more_than_their_last_digits_are_different(ours: float, theirs: float) -> None:
+    found = Comparison(expected(KEYED, ([(1, ("a", ours, None))], []))).run([table([(1, ("a", theirs, None))])])
+    assert numbers(found) == (0, 0, 1)

@@ -34,15 +34,18 @@ IN_PROCESS = 200_000  # offsets that are run again sooner than Spark starts
 
 @dataclass
 class Expected:
-    """What a sink should hold behind an epoch."""
+    """What a sink should hold behind an epoch of this life of its flow."""
 
     content: Content
     epoch: int
+    incarnation: str = ""
 
     def forward(self, decisions: Decisions, output: Output, epoch: int) -> None:
         """Behind a later epoch: what that and those before it have staged for the sink comes on top."""
         for number in decisions.epochs():
             if self.epoch < number <= epoch:
+                if number > self.epoch + 1:
+                    raise Mismatch(f"epochs {self.epoch + 1} to {number - 1} of flow {decisions.flow} are not kept")
                 self.content.add(staged_changes(decisions, output, self.content, number))
                 self.epoch = number
         if self.epoch < epoch:

@@ -6,7 +6,7 @@ a transaction of the store together with its marker. A driver that runs meanwhil
 import shutil
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
@@ -21,6 +21,8 @@ from penstock.engine.flows.listing import runs
 from penstock.engine.replay.expected import Expected, Repeated, from_view, staged_changes, topics_of
 from penstock.engine.run.epoch.decision import Decision, Decisions
 from penstock.engine.run.epoch.holds import held_last
+from penstock.engine.run.epoch.sink_status import last_told
+from penstock.engine.run.letters import RefusedRows
 from penstock.engine.run.outputs import spec_of
 from penstock.engine.run.runtime import Runtime
 from penstock.errors import BadInput, Mismatch, NotFound, SinkLost, SinkUnavailable
@@ -28,9 +30,11 @@ from penstock.plan import Output, Plan
 from penstock.plan.meaning import is_of
 from penstock.sinks.port import Marker, SinkContext
 from penstock.sinks.stores.comparing import Compared, Comparison
+from penstock.sinks.stores.content import key_of
 from penstock.sinks.stores.definition import StoreDefinition
 from penstock.sinks.stores.keys import keys_of
-from penstock.sinks.stores.port import Changes, Legible, Note, Store, Transaction, Versioned
+from penstock.sinks.stores.port import Changes, Legible, Note, Refusal, Store, Transaction, Versioned
+from penstock.sinks.stores.sink import kept, refusing, rows_refused, with_reasons
 from penstock.sinks.stores.two_phase.definition import TwoPhaseDefinition, marker_name
 from penstock.storage.local import LocalStorage
 from penstock.storage.port import Storage
@@ -101,7 +105,9 @@ class SinkCheck:
     @contextmanager
     def _expected(self) -> Iterator[Expected]:
         with self._scratch() as scratch, held_last(self.decisions) as last:
-            yield self._computed(last, scratch)
+            expected = self._computed(last, scratch)
+            expected.content.kept = self.place.definition.kept
+            yield replace(expected, incarnation=last.incarnation)
 
     def _computed(self, last: Decision, scratch: Storage) -> Expected:
         keep = self.place.definition.holds
@@ -141,13 +147,18 @@ class SinkCheck:
         if not write(found):
             return result
         self.progress("writing", 0, 0)
-        for _ in range(_TRIES):
+        left = _TRIES
+        while True:
             try:
-                return self._written(store, expected, comparison.changes, result)
+                return self._written(store, expected, comparison, result)
             except SinkUnavailable:  # its driver was faster
-                time.sleep(_PAUSE)
-                store.open()
-        return self._written(store, expected, comparison.changes, result)
+                left -= 1
+                if left < 0:
+                    raise
+            time.sleep(_PAUSE)
+            store.open()
+            if not named(expected):  # rows that nothing tells apart: what is lacking now is another question
+                comparison = self._compared(store, expected, wait)
 
     def _compared(self, store: Store, expected: Expected, wait: bool) -> Comparison:
         until = time.monotonic() + PATIENCE
@@ -188,7 +199,7 @@ class SinkCheck:
         rows = transaction.rows() if transaction.one_moment else iter(list(transaction.rows()))
         touched = None if transaction.one_moment else self._touched(expected, has, self._epoch_of(transaction))
         definition = self.place.definition
-        comparison = Comparison(expected.content, definition.holds == "first", definition.forgets, touched)
+        comparison = Comparison(expected.content, definition.holds == "first", definition.forgets, touched, at=has)
         comparison.run(rows)
         return comparison
 
@@ -202,10 +213,17 @@ class SinkCheck:
         keys = [keys_of(rows, expected.content.spec.key) for each in changes for rows in (each.put, each.gone) if rows.num_rows]
         return pa.concat_arrays([pa.array([], pa.binary()), *keys])
 
-    def _written(self, store: Store, expected: Expected, changes: Changes, result: InStep) -> InStep:
+    def _written(self, store: Store, expected: Expected, comparison: Comparison, result: InStep) -> InStep:
+        changes = comparison.changes
         with store.transaction() as transaction:
             note = transaction.note()
+            if self._incarnation != expected.incarnation:
+                raise Mismatch(f"flow {self.plan.flow} was reset meanwhile; nothing was written")
             has = self._epoch_in(note)
+            if has != comparison.at and not named(expected):
+                raise SinkUnavailable(f"{store.called} was written by its flow meanwhile", hint="try again")
+            if note and note.refused and has >= 0:  # as a start does it: once for each epoch, and then this marker replaces theirs
+                self._refuse(note.marker, rows_refused(note.refused))
             touched = self._touched(expected, expected.epoch, has)
             put, gone = (_without(rows, touched, expected.content.spec.key) for rows in (changes.put, changes.gone))
             changes = Changes(put, gone)
@@ -213,9 +231,27 @@ class SinkCheck:
             if isinstance(transaction, Versioned):
                 transaction.mending()
             refusals = transaction.write(replace(_timed(changes, SystemClock().now()), epoch=epoch))
-            transaction.keep(Note(Marker(self._incarnation, self._generation(note), epoch), note.refused if note else b""))
+            marker = Marker(self._incarnation, self._generation(note), epoch)
+            refused = self._first_refused(store, expected, changes.put, refusals, has)
+            transaction.keep(Note(marker, refused))
+        if refused:
+            self._refuse(marker, rows_refused(refused))
         written = changes.put.num_rows + changes.gone.num_rows - len(refusals)
         return replace(result, epoch=epoch, written=written, refused=len(refusals))
+
+    def _first_refused(self, store: Store, expected: Expected, rows: pa.Table, refusals: Sequence[Refusal], has: int) -> bytes:
+        """Of the rows that the store refuses those of epochs it was not given yet, which nobody delivers any more."""
+        given = last_told(self.decisions.storage, self.output.id).get("delivered", -1)
+        new = self._touched(expected, max(has, given), expected.epoch)
+        keys = keys_of(rows, expected.content.spec.key) if refusals and len(new) else None
+        found = [each for each in refusals if keys is not None and pc.is_in(keys[each.row], new).as_py()]
+        if found and self.place.definition.on_error == "stop":
+            raise refusing(store.called, rows.select(expected.content.spec.schema.names), found)
+        return kept(with_reasons(rows, found)) if found else b""
+
+    @property
+    def _refuse(self) -> RefusedRows:
+        return RefusedRows(self.plan.flow, self.output.id, self.runtime.log)
 
     @property
     def _incarnation(self) -> str:
@@ -263,6 +299,11 @@ def places_of(output: Output) -> list[StorePlace]:
 
 def stores_of(plan: Plan) -> list[Output]:
     return [output for output in plan.outputs if isinstance(output.definition, StoreDefinition | TwoPhaseDefinition)]
+
+
+def named(expected: Expected) -> bool:
+    """Whether a key or a position tells rows apart, so that writing one twice is writing it once."""
+    return bool(key_of(expected.content.spec))
 
 
 def _without(rows: pa.Table, touched: pa.Array, key: tuple[str, ...]) -> pa.Table:

@@ -67,9 +67,8 @@ class RefusedRows:
         topic = owned_topic(self._log, SinkSpec(self._flow, name, dead_schema(), ()), name, 1, ())
         failures = [Failure(i, f"{REFUSED}{self._sink}", reason) for i, reason in enumerate(values_in(rows[REASON], str))]
         letters = dead_letters(self._sink, rows.drop_columns([REASON]), failures)
-        sender = Sender(
-            f"{self._flow}/{self._sink}/refused/{marker.incarnation}", marker.generation, sequence_of(marker.epoch), gaps=True
-        )
+        # Not the marker's generation: every start tells again what the last epoch with rows has refused, and is not heard.
+        sender = Sender(f"{self._flow}/{self._sink}/refused/{marker.incarnation}/once", 0, sequence_of(marker.epoch), gaps=True)
         topic.append(0, _stored(letters), sender=sender)
 
 

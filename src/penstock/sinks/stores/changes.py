@@ -38,7 +38,8 @@ def changes_of(spec: SinkSpec, storage: Storage, files: Sequence[str], keep: Kee
 
 
 def merged(changes: Sequence[Changes], spec: SinkSpec, keep: Keep = "last") -> Changes:
-    """The changes of several epochs as those of one: of each key the last one holds, or the first."""
+    """The changes of several epochs as those of one: of each key the last one holds; or its last delete, and the first row behind
+    it."""
     if len(changes) == 1:
         return changes[0]
     put, gone = (pa.concat_tables([getattr(each, name) for each in changes]) for name in ("put", "gone"))
@@ -51,9 +52,16 @@ def merged(changes: Sequence[Changes], spec: SinkSpec, keep: Keep = "last") -> C
             _numbered(gone, key, [each.gone.num_rows for each in changes], False),
         ]
     )
-    kept = everything.sort(NUMBER, maintain_order=True).unique(key, keep=keep, maintain_order=True)
+    kept = everything.sort(NUMBER, maintain_order=True)
+    kept = kept.unique(key, keep="last", maintain_order=True) if keep == "last" else _first_behind_deletes(kept, key)
     places = [kept.filter(pl.col(LIVE) == live)[INDEX].to_arrow() for live in (True, False)]
     return Changes(put.take(places[0]), gone.take(places[1]))
+
+
+def _first_behind_deletes(changes: pl.DataFrame, key: Sequence[str]) -> pl.DataFrame:
+    deleted = pl.col(NUMBER).filter(~pl.col(LIVE)).max().over(key)
+    left = changes.filter(deleted.is_null() | (pl.col(NUMBER) > deleted) | (~pl.col(LIVE) & (pl.col(NUMBER) == deleted)))
+    return left.unique([*key, LIVE], keep="first", maintain_order=True)
 
 
 def _numbered(rows: pa.Table, key: Sequence[str], counts: Sequence[int], live: bool) -> pl.DataFrame:

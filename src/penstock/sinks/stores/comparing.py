@@ -66,10 +66,14 @@ class Comparison:
     """Of one sink. by_key: only whether keys are there, as where a store keeps the row that it has. forgets: rows of the store may
     go by themselves. touched: keys that were written meanwhile."""
 
-    def __init__(self, content: Content, by_key: bool = False, forgets: bool = False, touched: pa.Array | None = None) -> None:
+    def __init__(
+        self, content: Content, by_key: bool = False, forgets: bool = False, touched: pa.Array | None = None, at: int = -1
+    ) -> None:
+        self.at = at  # the epoch that the store had
         self._content, self._spec, self._by_key, self._forgets = content, content.spec, by_key, forgets
         self._touched: Hashes = np.empty(0, np.uint64) if touched is None else np.unique(hashes_of(touched))
         self._unlike: list[tuple[pa.Table, Hashes, Flags]] = []  # rows of the store: their keys, and which the log has too
+        self._doubled: list[tuple[pa.Table, Hashes]] = []  # rows of the store whose key stood there before
         self.found = Compared()
         self.changes = Changes(_empty(self._spec), _empty(self._spec))
 
@@ -91,6 +95,7 @@ class Comparison:
         lacking = np.maximum(0, counts - seen) if not named else (seen == 0).astype(np.int64)
         if self._unlike or lacking.any():
             self._missing(hashing, keys, lacking)
+        self._tell_doubled(hashing)
         if not named:
             self.found.extra += int(np.maximum(0, seen - counts).sum())
         return self.found
@@ -102,6 +107,8 @@ class Comparison:
         self.found.rows += table.num_rows
         at = np.minimum(np.searchsorted(keys, ours), max(0, len(keys) - 1))
         there = keys[at] == ours if len(keys) else np.zeros(len(ours), np.bool_)
+        if hashing.named and len(keys):
+            self._note_doubled(table, ours, there, seen[at] > 0)
         np.add.at(seen, at[there], 1)
         same = there.copy()
         same[there] = values[at[there]] == theirs[there]
@@ -109,6 +116,20 @@ class Comparison:
             which = np.flatnonzero(~same)
             self._unlike.append((table.take(which), ours[which], there[which]))
         return ours, theirs
+
+    def _note_doubled(self, table: pa.Table, ours: Hashes, there: Flags, before: Flags) -> None:
+        """A key tells rows apart; not every store sees to that."""
+        again = np.ones(len(ours), np.bool_)
+        again[np.unique(ours, return_index=True)[1]] = False
+        if (doubled := there & (again | before)).any():
+            self._doubled.append((table.filter(pa.array(doubled)), ours[doubled]))
+
+    def _tell_doubled(self, hashing: RowHashes) -> None:
+        for table, keys in self._doubled:
+            settled = ~np.isin(keys, self._touched)
+            self.found.unsettled += int((~settled).sum())
+            self.found.extra += int(settled.sum())
+            self._show(table, settled, hashing, "extra")
 
     def _tell(self, expected: Sequence[tuple[Hashes, Hashes]], sums: Hashes) -> None:
         wanted = checksums(expected)

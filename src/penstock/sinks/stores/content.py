@@ -1,6 +1,6 @@
 """What a store should hold: the changes of epochs, one behind the other, brought together by key."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -32,6 +32,7 @@ class Content:
     spec: SinkSpec
     storage: Storage
     keep: Keep = "last"
+    kept: Callable[[pa.Table, SinkSpec], pa.Table] = lambda rows, spec: rows  # what the store keeps of rows
     _pending: list[pa.Table] = field(default_factory=list)
     _spilled: dict[int, list[str]] = field(default_factory=dict)
 
@@ -67,7 +68,7 @@ class Content:
                 frame = frame.unique(key, keep="last", maintain_order=True)
             rows = rows.take(frame[INDEX].to_arrow())
         live = rows[LIVE]
-        put = rows.filter(live).drop_columns([LIVE])
+        put = self.kept(rows.filter(live).drop_columns([LIVE]), self.spec)
         return Changes(put, rows.filter(pc.invert(live)).drop_columns([LIVE]))
 
     def _empty(self) -> pa.Table:

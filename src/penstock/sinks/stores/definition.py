@@ -8,7 +8,9 @@ from penstock.sinks.stores.arguments import OnError
 from penstock.sinks.stores.changes import Keep
 
 if TYPE_CHECKING:
-    from penstock.sinks.port import Sink, SinkContext
+    import pyarrow as pa
+
+    from penstock.sinks.port import Sink, SinkContext, SinkSpec
     from penstock.sinks.stores.port import Store
 
 
@@ -34,6 +36,10 @@ class StoreDefinition(SinkDefinition):
     def forgets(self) -> bool:
         """Whether rows go by themselves after a while."""
         return False
+
+    def kept(self, rows: "pa.Table", spec: "SinkSpec") -> "pa.Table":
+        """Rows that were written as they can be read back; those of which the store keeps nothing are left out."""
+        return rows
 
     def emptied(self, flow: str, name: str) -> str:
         """How people take out all that the sink has written there, its marker included, in the words of the store."""

@@ -19,7 +19,7 @@ from penstock.sinks.stores.texts import json_texts
 RANGES = 256  # of keys, by the first byte of their hashes
 _SEED = 17
 _DOUBLE, _SINGLE = 20, 36  # bits at the end of a double that are not compared, of what was a double or a float
-_TOLERATED = 1e-6
+_TOLERATED, _TOLERATED_SINGLE = 1e-9, 1e-5  # of doubles; of floats, of which MySQL shows six digits
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,8 @@ class RowHashes:
         for name in self.columns:
             declared = self.spec.schema.type(name)
             if pa.types.is_floating(declared):
-                same &= close(ours[name], theirs[name])
+                single = pa.types.is_float32(declared)
+                same &= close(ours[name], theirs[name], _TOLERATED_SINGLE if single else _TOLERATED)
             else:
                 here, there = (pl.Series(comparable(rows[name], declared)) for rows in (ours, theirs))
                 same &= here.eq_missing(there).to_numpy()
@@ -78,12 +79,12 @@ def _hashed(column: Column, declared: pa.DataType) -> pa.Array:
     return array_of(bits, absent=values.is_null().to_numpy(zero_copy_only=False))
 
 
-def close(ours: Column, theirs: Column) -> npt.NDArray[np.bool_]:
+def close(ours: Column, theirs: Column, tolerated: float = _TOLERATED) -> npt.NDArray[np.bool_]:
     """Which floating-point numbers are the same up to their last digits; two nulls are, and two NaN."""
     left, right = one_array(ours).cast(pa.float64()), one_array(theirs).cast(pa.float64())
     absent = [each.is_null().to_numpy(zero_copy_only=False) for each in (left, right)]
     here, there = (filled(each, 0.0).to_numpy() for each in (left, right))
-    same: npt.NDArray[np.bool_] = np.isclose(here, there, rtol=_TOLERATED, atol=0.0, equal_nan=True) & (absent[0] == absent[1])
+    same: npt.NDArray[np.bool_] = np.isclose(here, there, rtol=tolerated, atol=0.0, equal_nan=True) & (absent[0] == absent[1])
     return same
 
 

@@ -2,6 +2,7 @@
 
 import os
 import socket
+import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -14,6 +15,7 @@ from penstock.errors import NotFound
 from penstock.storage.port import Storage
 
 _DIRECTORY = "holds"
+_ELSEWHERE = 86_400.0  # seconds that a note of another host counts: nobody here can tell whether its process lives
 
 
 @contextmanager
@@ -24,7 +26,9 @@ def held_last(decisions: Decisions) -> Iterator[Decision]:
         last = decisions.last()
         if last is None:
             raise NotFound(f"flow {decisions.flow} has decided nothing yet", hint="run it first: penstock run")
-        decisions.storage.publish(path, orjson.dumps({"epoch": last.epoch, "pid": os.getpid(), "host": socket.gethostname()}))
+        since = psutil.Process().create_time()
+        note = {"epoch": last.epoch, "pid": os.getpid(), "host": socket.gethostname(), "since": since, "at": time.time()}
+        decisions.storage.publish(path, orjson.dumps(note))
         if last.epoch in decisions.epochs():  # it might have been swept before the note was there
             break
         decisions.storage.remove(path, durable=False)
@@ -43,7 +47,15 @@ def first_held(storage: Storage) -> int | None:
 def _epoch(storage: Storage, path: str) -> int | None:
     with suppress(NotFound, orjson.JSONDecodeError, KeyError, TypeError):
         note = orjson.loads(storage.read(path).to_pybytes())
-        if note["host"] != socket.gethostname() or psutil.pid_exists(note["pid"]):
+        if time.time() - note["at"] < _ELSEWHERE if note["host"] != socket.gethostname() else _lives(note["pid"], note["since"]):
             return int(note["epoch"])
         storage.remove(path, durable=False)
     return None
+
+
+def _lives(pid: int, since: float) -> bool:
+    """Numbers of processes are given out again, in a container soon."""
+    try:
+        return abs(psutil.Process(pid).create_time() - since) < 1.0
+    except psutil.Error:
+        return False

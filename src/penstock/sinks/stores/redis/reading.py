@@ -5,16 +5,16 @@ from typing import Any
 
 import orjson
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from penstock.core.columns import POSITION
 from penstock.core.schema import Schema
-from penstock.sinks.stores.reading import rows_read
+from penstock.sinks.stores.reading import UNREADABLE, rows_read
 from penstock.sinks.stores.redis.resp import Connection, ReplyError, command, pairs
 from penstock.sinks.stores.redis.rows import RowFormat
 
 _SCANNED, _FETCHED = 1_000, 5_000  # keys that one SCAN looks at; rows that are read at one time
 _SPECIAL = b"\\*?["
-_UNREADABLE = (ValueError, TypeError, ArithmeticError)
 
 
 def stored_rows(connection: Connection, rows: RowFormat, schema: Schema) -> Iterator[pa.Table]:
@@ -29,8 +29,25 @@ def stored_rows(connection: Connection, rows: RowFormat, schema: Schema) -> Iter
         lines = [line for line in found if line is not None]
         try:
             yield _table(lines, rows, schema)
-        except _UNREADABLE:  # one of them is none of ours
+        except UNREADABLE:  # one of them is none of ours
             yield _table([line for line in lines if _fits(line, rows, schema)], rows, schema)
+
+
+def alone(rows: pa.Table, column: str, others: Sequence[str]) -> pa.Table:
+    """Rows as a string under their key keeps them: without those that have none, and nothing of the other columns."""
+    rows = rows.filter(pc.is_valid(rows[column]))
+    for name in others:
+        rows = rows.set_column(rows.column_names.index(name), name, pa.nulls(rows.num_rows, rows[name].type))
+    return rows
+
+
+def finite(rows: pa.Table, names: Sequence[str]) -> pa.Table:
+    """Rows as JSON keeps them: NaN and infinity are null."""
+    for name in names:
+        if pa.types.is_floating(rows[name].type):
+            known = pc.if_else(pc.is_finite(rows[name]), rows[name], pa.scalar(None, rows[name].type))
+            rows = rows.set_column(rows.column_names.index(name), name, known)
+    return rows
 
 
 def _keys(connection: Connection, prefix: bytes) -> Iterator[bytes]:
@@ -46,7 +63,7 @@ def _keys(connection: Connection, prefix: bytes) -> Iterator[bytes]:
 def _fits(line: dict[str, Any], rows: RowFormat, schema: Schema) -> bool:
     try:
         _table([line], rows, schema)
-    except _UNREADABLE:
+    except UNREADABLE:
         return False
     return True
 
@@ -54,7 +71,7 @@ def _fits(line: dict[str, Any], rows: RowFormat, schema: Schema) -> bool:
 def _row(key: bytes, answer: Any, rows: RowFormat) -> dict[str, Any] | None:
     """The key's columns and the others; None if it cannot be a row of ours."""
     named = _key_values(key[len(rows.prefix.encode()) + 1 :], rows.key)
-    if named is None or not answer or isinstance(answer, ReplyError):
+    if named is None or answer is None or answer == [] or isinstance(answer, ReplyError):
         return None
     if rows.value == "hash":
         others: dict[str, Any] = dict(pairs(answer))
@@ -62,7 +79,7 @@ def _row(key: bytes, answer: Any, rows: RowFormat) -> dict[str, Any] | None:
         others = _json(answer)
     else:
         others = {rows.column or "": answer}
-    return {name: others.get(name) for name in rows.columns} | named
+    return named | {name: others.get(name, named.get(name)) for name in rows.columns}
 
 
 def _key_values(word: bytes, key: Sequence[str]) -> dict[str, Any] | None:

@@ -16,7 +16,7 @@ from penstock.sinks.stores.definition import StoreDefinition
 from penstock.sinks.stores.places import Password, Place
 from penstock.sinks.stores.port import Changes, Note, Refusal
 from penstock.sinks.stores.redis.address import PORT, Address
-from penstock.sinks.stores.redis.reading import stored_rows
+from penstock.sinks.stores.redis.reading import alone, finite, stored_rows
 from penstock.sinks.stores.redis.resp import Connection, ReplyError, command, pairs
 from penstock.sinks.stores.redis.rows import LONGEST, Commands, Encoder, RowFormat, Value
 
@@ -69,6 +69,11 @@ class RedisDefinition(StoreDefinition):
     @property
     def forgets(self) -> bool:
         return self.ttl is not None
+
+    def kept(self, rows: pa.Table, spec: SinkSpec) -> pa.Table:
+        if self.column is not None:
+            return alone(rows, self.column, [name for name in spec.schema.names if name not in (self.column, *spec.key)])
+        return finite(rows, spec.schema.names) if self.value == "json" else rows
 
     def details(self, key: tuple[str, ...]) -> str:
         what = "invalidated" if self.mode == "invalidate" else self.value
@@ -270,7 +275,7 @@ class RedisTransaction:
         if self._sent > self._store.largest:
             raise SinkError(
                 f"an epoch has more bytes than {self._store.called} takes in one transaction, which are {self._store.largest}",
-                hint="raise client-query-buffer-limit of the server, or run the flow with smaller epochs: --max-rows",
+                hint="raise client-query-buffer-limit of the server; while a flow runs, smaller epochs help, too: --max-rows",
             )
         self._connection.send(commands.data)
         self._queued += commands.count

@@ -212,7 +212,10 @@ class OpenSearchTransaction:
         refused = {}
         for i, item in enumerate(answer.body["items"] if answer.body["errors"] else ()):
             (result,) = item.values()
-            if "error" not in result or result["status"] == _CONFLICT:
+            if "error" not in result or (result["status"] == _CONFLICT and self._versions == "external"):
+                continue
+            if result["status"] == _CONFLICT:  # somebody else has written it since, and its number is ahead of the epochs'
+                refused[i] = f"it was changed beside the flow: {reason_of(result)}"
                 continue
             if result["status"] != 400:
                 raise SinkUnavailable(f"{self._store.called} cannot take an epoch: {result['status']}", reason_of(result))

@@ -64,6 +64,17 @@ def not_finite(rows: pa.Table, names: Sequence[str]) -> dict[int, str]:
     return found
 
 
+def ends_in_space(rows: pa.Table, names: Sequence[str]) -> dict[int, str]:
+    """Rows with a text that a CHAR would give back without the spaces at its end, and why each is refused."""
+    found: dict[int, str] = {}
+    for name in names:
+        if pa.types.is_string(rows[name].type):
+            ends = filled(pc.ends_with(one_array(rows[name]), " "), False).to_numpy(zero_copy_only=False)
+            for row in np.flatnonzero(ends).tolist():
+                found.setdefault(row, f"column {name!r} ends in a space, which a CHAR does not keep")
+    return found
+
+
 def _lines(rows: pa.Table) -> pa.Array:
     """Each row as `(1,'a',NULL),`."""
     pieces: list[pa.Array | str] = []

@@ -53,6 +53,7 @@ class Prepared:
 
     alone: bool
     packet: int  # bytes of a statement, at most
+    chars: tuple[str, ...] = ()  # columns of the flow that are CHAR there, which loses spaces at the end
 
 
 def prepare(connection: "MysqlConnection", target: Target, called: str) -> Prepared:
@@ -74,7 +75,8 @@ def prepare(connection: "MysqlConnection", target: Target, called: str) -> Prepa
     if target.spec.key:
         _make_temporary(connection, target)
     [(packet,)] = rows_of(connection, "SELECT @@max_allowed_packet")
-    return Prepared(all(set(_lower(target.spec.key)) <= columns for columns in unique), int(packet))
+    chars = tuple(name for name in target.spec.schema.names if name.lower() in there and there[name.lower()].kind == "char")
+    return Prepared(all(set(_lower(target.spec.key)) <= columns for columns in unique), int(packet), chars)
 
 
 def rows_of(connection: "MysqlConnection", statement: str) -> Sequence[tuple[Any, ...]]:

@@ -12,10 +12,10 @@ from penstock.core.schema import TIMESTAMP
 from penstock.sinks.port import Marker
 from penstock.sinks.stores.arguments import OnConflict
 from penstock.sinks.stores.port import Changes, Note, Refusal
-from penstock.sinks.stores.reading import rows_read
+from penstock.sinks.stores.reading import readable_rows
 from penstock.sinks.stores.refusing import RowRefused, accepted
 from penstock.sinks.stores.sql.mysql_connection import client, reason_of, refuses_a_row
-from penstock.sinks.stores.sql.mysql_rows import identifier, identifiers, inserts, not_finite, text
+from penstock.sinks.stores.sql.mysql_rows import ends_in_space, identifier, identifiers, inserts, not_finite, text
 from penstock.sinks.stores.sql.mysql_tables import GONE, STAGED, Prepared, Target, rows_of
 from penstock.sinks.stores.sql.tables import MARKERS
 
@@ -75,7 +75,7 @@ class MysqlTransaction:
     def write(self, changes: Changes) -> Sequence[Refusal]:
         if changes.gone.num_rows:
             self._delete(changes.gone)
-        odd = not_finite(changes.put, self._spec.schema.names)
+        odd = ends_in_space(changes.put, self._prepared.chars) | not_finite(changes.put, self._spec.schema.names)
         kept = np.setdiff1d(np.arange(changes.put.num_rows), list(odd))
         refused = accepted(self._upsert, changes.put.take(pa.array(kept)) if odd else changes.put) if len(kept) else []
         reasons = odd | {int(kept[refusal.row]): refusal.reason for refusal in refused}
@@ -88,12 +88,13 @@ class MysqlTransaction:
         with self._connection.cursor(client().cursors.SSCursor) as cursor:
             cursor.execute(f"SELECT {identifiers(schema.names)} FROM {self._target.name()}{where}")
             while lines := cursor.fetchmany(_FETCHED):
-                yield rows_read(dict(zip(schema.names, zip(*lines, strict=True), strict=True)), schema)
+                yield readable_rows(dict(zip(schema.names, zip(*lines, strict=True), strict=True)), schema)
 
     def _delete(self, gone: pa.Table) -> None:
         soft, key = self._target.soft_delete, self._spec.key
         rows = gone.select(list(key))
-        if odd := not_finite(rows, key):
+        chars = [name for name in self._prepared.chars if name in key]
+        if odd := ends_in_space(rows, chars) | not_finite(rows, key):
             rows, gone = (table.take(pa.array(np.setdiff1d(np.arange(gone.num_rows), list(odd)))) for table in (rows, gone))
         if soft:
             rows = rows.append_column(TIME, gone[TIME].cast(TIMESTAMP))

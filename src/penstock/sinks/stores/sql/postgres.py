@@ -15,7 +15,7 @@ from penstock.sinks.stores.arguments import OnConflict, OnError, names, one_of
 from penstock.sinks.stores.changes import Keep
 from penstock.sinks.stores.definition import StoreDefinition
 from penstock.sinks.stores.port import Changes, Note, Refusal
-from penstock.sinks.stores.reading import rows_read
+from penstock.sinks.stores.reading import readable_rows
 from penstock.sinks.stores.refusing import RowRefused, accepted
 from penstock.sinks.stores.sql.postgres_connection import PostgresDatabase, client
 from penstock.sinks.stores.sql.postgres_tables import Target, listed, prepare
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from penstock.sinks.stores.port import Store
 
 _FETCHED = 20_000  # rows that are read at one time
+# Whoever holds a lock for longer is another driver, or a transaction that was left prepared: the sink is away until it is gone.
+PATIENCE = "-c lock_timeout=10s"
 
 
 @dataclass(frozen=True)
@@ -101,7 +103,7 @@ class PostgresStore:
 
     def open(self) -> None:
         with self._translated("be opened"):
-            prepare(self._connected(), self._target, self.called)
+            prepare(self._connected(PATIENCE), self._target, self.called)
 
     def _connected(self, defaults: str = "") -> "psycopg.Connection[tuple[Any, ...]]":
         """A new connection. defaults: settings of the session where the URL has none."""
@@ -222,7 +224,7 @@ class PostgresTransaction:
         with self._connection.cursor("penstock_rows") as cursor:
             cursor.execute(statement)
             while lines := cursor.fetchmany(_FETCHED):
-                yield rows_read(dict(zip(schema.names, zip(*lines, strict=True), strict=True)), schema)
+                yield readable_rows(dict(zip(schema.names, zip(*lines, strict=True), strict=True)), schema)
 
     def _delete(self, gone: pa.Table) -> None:
         from psycopg import sql

@@ -2,8 +2,9 @@
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
-from penstock.errors import SinkError, install
+from penstock.errors import BadInput, SinkError, install
 from penstock.sinks.stores.places import Password, Place
 
 if TYPE_CHECKING:
@@ -24,6 +25,8 @@ class PostgresDatabase:
     password: str | None = None
 
     def __post_init__(self) -> None:
+        if urlsplit(self.url).scheme not in ("postgresql", "postgres"):  # words such as password=… would be shown
+            raise BadInput("the URL of a PostgreSQL begins with postgresql://", hint="postgresql://user@host:5432/database")
         assert self.secret
 
     @property

@@ -18,7 +18,7 @@ from penstock.sinks.stores.arguments import OnConflict, OnError, names, one_of
 from penstock.sinks.stores.changes import Keep
 from penstock.sinks.stores.definition import StoreDefinition
 from penstock.sinks.stores.port import AFRESH, Changes, Note, Refusal
-from penstock.sinks.stores.reading import rows_read
+from penstock.sinks.stores.reading import readable_rows
 from penstock.sinks.stores.refusing import RowRefused, accepted
 from penstock.sinks.stores.sql.tables import MARKERS, TableName, check_key, emptying
 from penstock.sinks.stores.texts import texts_of
@@ -132,7 +132,8 @@ class SqliteStore:
             "epoch INTEGER NOT NULL, refused BLOB, PRIMARY KEY (flow, sink))"
         )
         table, key = _quoted(self._definition.table), self._spec.key
-        there = {name: kind for _, name, kind, *_ in connection.execute(f"PRAGMA table_info({table})")}
+        columns = connection.execute(f"PRAGMA table_info({table})").fetchall()
+        there = {name: kind for _, name, kind, *_ in columns}
         if not there:
             connection.execute(f"CREATE TABLE IF NOT EXISTS {table} ({', '.join(map(_column, self.fields))})")
             if key:
@@ -146,7 +147,10 @@ class SqliteStore:
                     f"column {f.name!r} of {self.called} is {there[f.name]}, which does not take {Schema(pa.schema([f])).ddl()}",
                     hint="cast the column in the flow, or name another table",
                 )
-        if key and not any(self._is_unique(connection, index, key) for index in connection.execute(f"PRAGMA index_list({table})")):
+        primary = [(name, kind.upper()) for _, name, kind, *_, place in columns if place]
+        rowid = {primary[0][0]} if [kind for _, kind in primary] == ["INTEGER"] else set()  # there is no index of it
+        unique = (self._is_unique(connection, index, key) for index in connection.execute(f"PRAGMA index_list({table})"))
+        if key and rowid != set(key) and not any(unique):
             raise SinkError(
                 f"{self.called} has no unique index over the columns that tell rows apart: {', '.join(key)}",
                 hint=f"CREATE UNIQUE INDEX … ON {table} ({_keys(key)}); or name other columns: key=",
@@ -197,7 +201,7 @@ class SqliteTransaction:
         where = f" WHERE {_quoted(soft)} IS NULL" if soft else ""
         cursor = self._connection.execute(f"SELECT {_keys(schema.names)} FROM {self._table}{where}")
         while lines := cursor.fetchmany(_FETCHED):
-            yield rows_read(dict(zip(schema.names, zip(*lines, strict=True), strict=True)), schema)
+            yield readable_rows(dict(zip(schema.names, zip(*lines, strict=True), strict=True)), schema)
 
     def _delete(self, gone: pa.Table, soft: bool = True) -> None:
         same = " AND ".join(f"{_quoted(name)} IS ?" for name in self._spec.key)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.errors import SinkError, SinkUnavailable
 from penstock.sinks.port import SinkSpec
 from penstock.sinks.stores.port import Changes, Note, Refusal
-from penstock.sinks.stores.sql.postgres import PostgresDefinition, PostgresStore, PostgresTransaction
+from penstock.sinks.stores.sql.postgres import PATIENCE, PostgresDefinition, PostgresStore, PostgresTransaction
 from penstock.sinks.stores.sql.postgres_tables import make_markers, make_tables
 from penstock.sinks.stores.sql.tables import MARKERS
 from penstock.sinks.stores.two_phase.definition import marker_name
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     import psycopg
     from psycopg import sql
 
-# Whoever holds a lock for longer is another driver, or a transaction that was left prepared: the sink is away until it is gone.
-_PATIENCE = "-c lock_timeout=10s"
 _MANY = 10_000  # rows from which on a table is emptied by TRUNCATE, which costs the same for any number
 _PREPARED = "SELECT gid, database::text, now() - prepared FROM pg_prepared_xacts WHERE starts_with(gid, %s) ORDER BY gid"
 
@@ -59,7 +57,7 @@ class PostgresParticipant(PostgresStore):
 
     def connect(self) -> "psycopg.Connection[tuple[Any, ...]]":
         """Connects alone: enough to see what is prepared, and to finish it."""
-        connection = self._connected(_PATIENCE)
+        connection = self._connected(PATIENCE)
         self._dbname = connection.info.dbname
         return connection
 

@@ -23,7 +23,7 @@ from penstock.sinks.admission import admitted
 from penstock.sinks.port import Delivery, Marker, SinkContext
 from penstock.sinks.stores.changes import Keep, changes_of, merged
 from penstock.sinks.stores.port import Note, Refusal
-from penstock.sinks.stores.sink import EMPTIED, kept, refusing, rows_refused, start_over, with_reasons
+from penstock.sinks.stores.sink import EMPTIED, IDLE, kept, refusing, rows_refused, start_over, with_reasons
 from penstock.sinks.stores.two_phase.agreeing import agreed
 from penstock.sinks.stores.two_phase.gid import Attempt
 from penstock.sinks.stores.two_phase.port import Participant, Preparable
@@ -98,6 +98,8 @@ class TwoPhaseSink:
 
     def deliver_together(self, deliveries: Sequence[Delivery]) -> None:
         marker = deliveries[-1].marker
+        if not any(delivery.files for delivery in deliveries) and marker.epoch < min(self._has.values(), default=-1) + IDLE:
+            return  # given again by the next start, to no effect
         with ExitStack() as stack:
             begun = {each: stack.enter_context(each.transaction()) for each in self._participants}
             self._fail("two_phase.begun")
@@ -154,10 +156,14 @@ class TwoPhaseSink:
         """Whether there was anything to write, and what was refused. Databases that lack the same get the same rows; one that was
         restored from a copy gets what it lost alone."""
         written, refused = False, list[pa.Table]()
-        for epoch in sorted({has[each] for each in lacking}):
-            alike = {each.called: transaction for each, transaction in lacking.items() if has[each] == epoch}
-            new = [delivery.files for delivery in deliveries if delivery.marker.epoch > epoch]
-            changes = merged([changes_of(self._spec, self._storage, files, self._keep) for files in new], self._spec, self._keep)
+        lacks = {
+            each: tuple(n for n, delivery in enumerate(deliveries) if delivery.marker.epoch > has[each] and delivery.files)
+            for each in lacking
+        }
+        for numbers in sorted({*lacks.values()} - {()}):
+            alike = {each.called: transaction for each, transaction in lacking.items() if lacks[each] == numbers}
+            new = [changes_of(self._spec, self._storage, deliveries[n].files, self._keep) for n in numbers]
+            changes = merged(new, self._spec, self._keep)
             if changes.put.num_rows or changes.gone.num_rows:
                 written = True
                 refused += self._refused(changes.put, agreed(alike, changes))
