@@ -20,6 +20,7 @@ _REASONS = {
     "changelog": "its rows are changes, or are not",
     "ordered": "its rows stand as they were written",
     "codec": "the records that are there were written with it",
+    "events": "its rows have, or have not, a version in their stream",
 }
 
 

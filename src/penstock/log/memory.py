@@ -5,6 +5,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
+import numpy as np
 import pyarrow as pa
 
 from penstock.core.names import check_name
@@ -21,10 +22,10 @@ from penstock.log.groups.memory import MemoryGroups
 from penstock.log.holding import Held, Holds, nobody
 from penstock.log.intake.checked import CheckedRows, RowCheck
 from penstock.log.memory_cleaning import Kept, OldEnd
-from penstock.log.port import Appended, Chunk, End, Frame, Sender, TopicSpec
+from penstock.log.port import Appended, Chunk, End, Frame, Judge, Sender, TopicSpec
 from penstock.log.producers import Producers, check_sender
 from penstock.log.settings import check_spec
-from penstock.log.stamp import Tail, check_something, stamped
+from penstock.log.stamp import Tail, check_something, refuse_events, stamped
 
 
 class _Partition:
@@ -68,20 +69,27 @@ class MemoryTopic:
     ) -> Appended:
         check_something(rows, mark)
         check_sender(sender)
+        refuse_events(self._spec, rows)
         with self._guard:
             at = self._partition(partition)
             checked = None if rows is None else self._check.checked(rows)
             if checked and not checked.num_rows and mark == NEVER and sender is None:
                 return Appended(at.tail.next, 0, duplicate=False)
             answer = at.producers.answer(sender, at.find) if sender else None
-            if answer:
-                return answer
-            frame = stamped(self._spec, at.tail, checked, mark, sender, self._clock.now())
-            layout = Layout(len(self._schemas) - 1, checked.system if checked else 0)
-            at.chunks.append(Kept(frame, layout, checked.batch if checked else None))
-            at.tail = at.tail.after(frame)
-            at.producers.remember(frame)
-            return Appended(frame.base, frame.count, duplicate=False)
+            return answer or self._added(at, checked, mark, sender)
+
+    def append_judged(self, partition: int, judge: Judge) -> Appended | None:
+        with self._guard:
+            at = self._partition(partition)
+            rows = judge(at.tail.end(at.old.first), lambda start: self.read(partition, max(start, at.old.first)))
+            return None if rows is None else self._added(at, self._check.checked(rows))
+
+    def _added(self, at: _Partition, rows: CheckedRows | None, mark: int = NEVER, sender: Sender | None = None) -> Appended:
+        frame = stamped(self._spec, at.tail, rows, mark, sender, self._clock.now())
+        at.chunks.append(Kept(frame, Layout(len(self._schemas) - 1, rows.system if rows else 0), rows.batch if rows else None))
+        at.tail = at.tail.after(frame)
+        at.producers.remember(frame)
+        return Appended(frame.base, frame.count, duplicate=False)
 
     def frames(self, partition: int, start: int = 0, stop: int | None = None) -> Sequence[Frame]:
         with self._guard:
@@ -101,6 +109,11 @@ class MemoryTopic:
             for frame, layout, batch in found
             if batch is not None and frame.count and frame.end > start and (stop is None or frame.base < stop)
         )
+
+    def read_at(self, partition: int, offsets: Sequence[int], columns: Sequence[str] | None = None) -> Iterator[Chunk]:
+        chunks = self.read(partition, self._partition(partition).old.first, None, columns)
+        wanted = np.asarray(offsets, np.int64)
+        return (chunk for chunk in chunks if np.isin(chunk.offsets, wanted).any())
 
     def ends(self) -> dict[int, End]:
         with self._guard:

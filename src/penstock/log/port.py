@@ -1,6 +1,6 @@
 """What a log is: topics, partitions, frames of rows, marks, idempotent producers."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, runtime_checkable
@@ -43,6 +43,7 @@ class TopicSpec:
     compact: bool = False  # only the latest record of every key is kept
     tombstones: timedelta = timedelta(days=1)  # how long a delete is kept after it was compacted first
     capture: str | None = None  # the capture that writes it: changes of a table of a database
+    events: bool = False  # an event store: rows are appended by its judge alone, and frames stay small enough to read one row
 
 
 class Sender(NamedTuple):
@@ -183,6 +184,30 @@ class Searching(Protocol):
 
     def reaching(self, partition: int, since: int) -> int | None:
         """The first offset of the first frame that has a row of this event time or later; None if there is none."""
+        ...
+
+
+class Judge(Protocol):
+    """Says what is appended to a partition, while nobody else can append to it."""
+
+    def __call__(self, end: "End", since: "Callable[[int], Iterator[Chunk]]") -> "pa.RecordBatch | CheckedRows | None":
+        """Called in the partition's writer, under its lock. end: the partition now; since: the acknowledged rows from an offset on,
+        in whole frames, as far as they are still there. None: nothing is appended. What it raises the caller gets."""
+        ...
+
+
+@runtime_checkable
+class Judged(Protocol):
+    """A topic whose writer asks a judge, under the lock of the partition: a compare-and-append."""
+
+    def append_judged(self, partition: int, judge: Judge) -> Appended | None:
+        """Appends, as one frame, the rows that the judge gives; None if it gives none. Whatever the judge has read, nothing was
+        appended behind it when its rows are. Returns once they are as durable as the topic says."""
+        ...
+
+    def read_at(self, partition: int, offsets: Sequence[int], columns: Sequence[str] | None = None) -> Iterator[Chunk]:
+        """The whole frames that hold these offsets, which ascend; each once. What it costs does not grow with the topic. Offsets
+        that were removed are left out."""
         ...
 
 

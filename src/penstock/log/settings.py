@@ -50,6 +50,7 @@ def encode_settings(spec: TopicSpec, id: str) -> bytes:
         "ordered": spec.ordered,
     } | encode_cleaning(spec)
     fields |= {"capture": spec.capture} if spec.capture else {}
+    fields |= {"events": True} if spec.events else {}
     return orjson.dumps(fields, option=orjson.OPT_INDENT_2)
 
 
@@ -74,6 +75,7 @@ def decode_settings(data: bytes, where: str) -> tuple[TopicSpec, str]:
             changelog=f["changelog"],
             ordered=f.get("ordered", False),  # version 0.1.0 wrote rows by time
             capture=f.get("capture"),
+            events=f.get("events", False),
             **decode_cleaning(f),
         )
         return spec, f["id"]

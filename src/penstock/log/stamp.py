@@ -65,6 +65,15 @@ def check_mark(spec: TopicSpec, mark: int, appended: int) -> None:
     )
 
 
+def refuse_events(spec: TopicSpec, rows: pa.RecordBatch | CheckedRows | None) -> None:
+    """Rows of an event store have versions, which only its judge knows."""
+    if spec.events and rows is not None:
+        raise BadInput(
+            f"topic {spec.name} is an event store: its events are appended with their versions",
+            hint=f'EventStore.open("{spec.name}")',
+        )
+
+
 def check_something(rows: pa.RecordBatch | CheckedRows | None, mark: int) -> None:
     if rows is None and mark == NEVER:
         raise BadInput("there is nothing to append: neither rows nor a mark")

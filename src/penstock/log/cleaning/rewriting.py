@@ -21,6 +21,7 @@ from penstock.log.stamp import Tail
 
 MOST_ROWS = 1 << 17  # of a frame
 MOST_BYTES = 16 << 20
+_MOST_EVENTS = 512  # rows of a frame of an event store, where a frame is read for the sake of one row
 _PACK_FROM = 1 << 16  # bytes of rows: what is larger is compressed
 _OWN = (OFFSET, APPENDED, BEFORE)
 _NOT_MIXED = {POSITION, WATERMARK}  # without them a row means something else than with null in them
@@ -58,6 +59,7 @@ class Rewriter:
     def __init__(self, spec: TopicSpec, version: int, tail: Tail) -> None:
         """version: of the newest schema, which all chunks have. tail: what is known before the first frame."""
         self._spec, self._version = spec, version
+        self._most_rows = _MOST_EVENTS if spec.events else MOST_ROWS
         self._before = tail  # before the frame that is being made
         self.tail = tail  # behind all that was taken
         self._stage, self._pending, self._bytes = _Stage(), list[Rows](), 0
@@ -76,7 +78,7 @@ class Rewriter:
             self._stage.rows += frame.count
         effective = frame.mark > self.tail.mark
         self.tail = self.tail.after(frame)
-        if self._stage.rows >= MOST_ROWS:
+        if self._stage.rows >= self._most_rows:
             self._reduce()
         if (effective and not self._spec.writer) or self._full():
             yield from self._made()
@@ -87,7 +89,7 @@ class Rewriter:
         self.tail = Tail(end, self.tail.appended, self.tail.time, self.tail.mark, self.tail.greatest)
 
     def _full(self) -> bool:
-        return self._bytes >= MOST_BYTES or sum(len(p.offsets) for p in self._pending) >= MOST_ROWS
+        return self._bytes >= MOST_BYTES or sum(len(p.offsets) for p in self._pending) >= self._most_rows
 
     def _reduce(self) -> None:
         """Leaves out the rows that are not kept; what later rows have to know of them stands beside those."""

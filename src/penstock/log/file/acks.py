@@ -87,6 +87,31 @@ def read_index(place: Place, name: SegmentName) -> Index:
     return Index(_sampled(data, records, known[~points]), _sampled(data, records, known[points]))
 
 
+class Starts(NamedTuple):
+    """Where the frames of a segment begin, one of every append: ascending offsets, and the byte of each."""
+
+    offsets: npt.NDArray[np.int64]
+    bytes: npt.NDArray[np.int64]
+
+    def before(self, offset: int) -> int:
+        """The last of these bytes whose frame begins at the offset or before it; -1 where none is known."""
+        place = int(np.searchsorted(self.offsets, offset, side="right")) - 1
+        return int(self.bytes[place]) if place >= 0 else -1
+
+
+def read_starts(place: Place, name: SegmentName) -> Starts:
+    """All of them that the file tells, unchecked: whoever uses one looks whether a frame begins there."""
+    try:
+        data = place.storage.read(place.acks(name))
+    except NotFound:
+        return Starts(np.empty(0, np.int64), np.empty(0, np.int64))
+    records = numbers_in(data, _FIELDS, data.size // RECORD)
+    known = records["state"] == State.OPEN
+    offsets, places = records["next"][known], records["length"][known]
+    back = np.flatnonzero((np.diff(places) < 0) | (np.diff(offsets) < 0))  # the segment was cut back there
+    return Starts(offsets[back[-1] + 1 :], places[back[-1] + 1 :]) if len(back) else Starts(offsets, places)
+
+
 def _sampled(data: pa.Buffer, records: npt.NDArray[np.void], known: npt.NDArray[np.int64]) -> list[Point]:
     """One record of every stretch of POINTS_APART bytes, those that are not whole left out."""
     _, first = np.unique(records["length"][known] // POINTS_APART, return_index=True)

@@ -3,7 +3,7 @@
 Everything here happens under the partition's lock.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -14,6 +14,7 @@ from penstock.log.file.acks import POINTS_APART, RECORD, Ack, State, encode_ack,
 from penstock.log.file.frame import SegmentHeader, encode_segment, glance, stored_frame
 from penstock.log.file.listing import look
 from penstock.log.file.place import Place, SegmentName
+from penstock.log.file.reader import Found, PartitionReader
 from penstock.log.file.segment import Segment, scan
 from penstock.log.file.senders import cleaned_senders, find_frame, read_senders, write_senders
 from penstock.log.file.settle import settle
@@ -49,6 +50,7 @@ class SegmentKeeper:
         self._place, self._segment_size, self._check_topic = place, segment_size, check_topic
         self._current: Current | None = None
         self._failed: SegmentName | None = None
+        self._first = (-1, 0)  # after how many cleanings, and which offset was the oldest
 
     def current(self) -> Current:
         """The segment that the next frame goes to."""
@@ -80,11 +82,34 @@ class SegmentKeeper:
 
     def find(self, current: Current, sender: Sender) -> Frame | None:
         """The frame that a producer wrote long ago."""
-        found = look(self._place)
+        return find_frame(self._reader(current), sender)
+
+    def since(self, current: Current, start: int) -> Iterator[Found]:
+        """The acknowledged frames that hold rows from `start` on."""
+        if start >= current.tail.next:
+            return iter(())
+        if start < current.name.base:
+            reader = self._reader(current)
+            return reader.read(max(start, reader.manifest.first), current.tail.next)
+        segment = Segment(self._place, current.name)
+        segment.extend(current.length, current.tail.next)
+        return (Found(segment, stored) for held in segment.holding(start, current.tail.next) for stored in held)
+
+    def first(self) -> int:
+        """The oldest offset that is still there."""
+        cleanings = self._place.cleanings_seen()
+        if cleanings != self._first[0]:
+            self._first = (cleanings, look(self._place).manifest.first)
+        return self._first[1]
+
+    def _reader(self, current: Current) -> PartitionReader:
+        """All that is acknowledged. The files stay while the lock is held."""
+        found, reader = look(self._place), PartitionReader(self._place)
         ack = Ack(State.OPEN, current.begin.before_length if current.begin else current.length, current.tail.next)
         if current.begin:
             found.names.remove(current.name)
-        return find_frame(self._place, found, ack if found.names else None, sender)
+        reader.take(found, ack if found.names else None)
+        return reader
 
     def leave(self) -> None:
         """Before the lock is let go. A segment that got no frame is taken away: others would take it for the rest of a crash."""

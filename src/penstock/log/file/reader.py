@@ -5,8 +5,8 @@ makes the reader look again and go on where it was: with the rows that are there
 """
 
 import threading
-from bisect import bisect_left
-from collections.abc import Callable, Iterator
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple, TypeVar
 
 from penstock.core.time import FOREVER
@@ -91,6 +91,24 @@ class PartitionReader:
             last = self._last()
             known = self._manifest.tail.next if last is None else FOREVER if last.damaged else last.next
         return self._walk(start, known if stop is None else min(stop, known))
+
+    def at(self, offsets: Iterable[int]) -> Iterator[Found]:
+        """The frames that hold these offsets, which ascend, each once. Offsets that hold nothing any more are left out."""
+        end = self._manifest.first
+        for offset in offsets:
+            if offset >= end:
+                found = self._again(lambda offset=offset: self._holder(offset))  # type: ignore[misc]
+                if found:
+                    end = found.stored.frame.end
+                    yield found
+
+    def _holder(self, offset: int) -> Found | None:
+        place = bisect_right(self._segments, offset, key=lambda segment: segment.name.base) - 1
+        if place < 0 or offset < self._manifest.first:
+            return None
+        segment = self._finished(place)
+        stored = segment.holder(offset)
+        return Found(segment, stored) if stored else None
 
     def reaching(self, since: int) -> int | None:
         """The first offset of the first frame that has a row of this time or later; None if there is none."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from penstock.errors import Damaged
-from penstock.log.file.acks import Index, Point, read_index
+from penstock.log.file.acks import Index, Point, Starts, read_index, read_starts
 from penstock.log.file.frame import (
     MAGIC,
     SEGMENT_HEADER,
@@ -104,6 +104,7 @@ class Segment:
         self._blocks: list[Block] = []
         self._end, self._next = SEGMENT_HEADER, name.base
         self._index: Index | None = None
+        self._starts: tuple[int, Starts] | None = None  # as they were when the segment ended at that byte
         self._buffer: pa.Buffer = pa.py_buffer(b"")
         self._view = memoryview(b"")
 
@@ -190,6 +191,24 @@ class Segment:
             yield [stored for stored in held if stored.frame.count and stored.frame.end > start]
             if block.damaged and found.next < stop:
                 raise block.damaged
+
+    def holder(self, offset: int) -> Stored | None:
+        """The frame with rows that holds this offset, looked for where an acknowledgement says that it begins."""
+        at = -1 if self.damaged or self.part else self._known_starts().before(offset)
+        while SEGMENT_HEADER <= at < self._end:
+            try:
+                length, base, offsets = frame_start(self._view, at, self._end)
+            except Bad:
+                break
+            if base <= offset < base + offsets:
+                return self.stored(at)
+            at = at + length if base <= offset else -1
+        return next((stored for held in self.holding(offset, offset + 1) for stored in held), None)
+
+    def _known_starts(self) -> Starts:
+        if self._starts is None or self._starts[0] != self._end:
+            self._starts = (self._end, read_starts(self.place, self.name))
+        return self._starts[1]
 
     def reaching(self, since: int) -> int | None:
         """The first offset of the first frame that has a row of this time or later."""

@@ -69,12 +69,10 @@ def encoded_senders(producers: Producers) -> bytes:
     return b"".join((crc32c(data).to_bytes(4, "little"), data))
 
 
-def find_frame(place: Place, found: Listing, ack: Ack | None, sender: Sender) -> Frame | None:
+def find_frame(reader: PartitionReader, sender: Sender) -> Frame | None:
     """The newest frame with this stamp, looked for in all of the partition that was not rewritten."""
-    reader = PartitionReader(place)
-    reader.take(found, ack)
     stamp = (sender.id, sender.epoch, sender.sequence)
-    frames = reader.frames(found.manifest.tail.next, None)
+    frames = reader.frames(reader.manifest.tail.next, None)
     return next((f for f in reversed(frames) if f.sender and f.sender[:3] == stamp), None)
 
 

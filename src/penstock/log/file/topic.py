@@ -3,7 +3,7 @@
 import os
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -26,10 +26,11 @@ from penstock.log.file.trimming import behind
 from penstock.log.file.writer import PartitionWriter, Request
 from penstock.log.holding import Held
 from penstock.log.intake.checked import CheckedRows, RowCheck
-from penstock.log.port import Appended, Chunk, End, Frame, Sender, TopicSpec
+from penstock.log.port import Appended, Chunk, End, Frame, Judge, Sender, TopicSpec
 from penstock.log.producers import check_sender
-from penstock.log.stamp import check_something
+from penstock.log.stamp import check_something, refuse_events
 from penstock.storage.local import LocalStorage
+from penstock.storage.port import Storage
 
 _MOST_OPEN = 256  # topics kept open by a process
 _NOTICED = 1.0  # seconds after which altered settings are looked for
@@ -97,14 +98,31 @@ class FileTopic:
         writer = self._writer(partition)
         check_something(rows, mark)
         check_sender(sender)
+        refuse_events(self._spec, rows)
         known, checked = (self._known, None) if rows is None else self._checked(rows)
         if checked and not checked.num_rows:
             if mark == NEVER and sender is None:
                 return Appended(self._reader(partition).end().next, 0, duplicate=False)
             checked = None
-        layout = Layout(len(known.schemas) - 1, checked.system if checked else 0)
-        body = encode_body(checked.batch if checked else None, layout)
-        return writer.append(Request(known.spec, checked, body, mark, sender))
+        return writer.append(self._request(known, checked, mark, sender))
+
+    def append_judged(self, partition: int, judge: Judge) -> Appended | None:
+        def decide(end: End, since: Callable[[int], Iterator[Found]]) -> Request | None:
+            known = self._known
+            decoder = Decoder(known.spec, known.schemas, None)
+            rows = judge(end, lambda start: self._chunks(since(start), decoder))
+            return None if rows is None else self._request(*self._checked(rows))
+
+        return self._writer(partition).append_judged(decide)
+
+    def read_at(self, partition: int, offsets: Sequence[int], columns: Sequence[str] | None = None) -> Iterator[Chunk]:
+        known = self._known
+        return self._chunks(self._reader(partition).at(offsets), Decoder(known.spec, known.schemas, columns))
+
+    def beside(self, partition: int) -> tuple[Storage, str]:
+        """The storage and the directory of a partition, for files that belong to it and go with it."""
+        place = self._place(partition)
+        return place.storage, place.directory
 
     def frames(self, partition: int, start: int = 0, stop: int | None = None) -> Sequence[Frame]:
         return self._reader(partition).frames(start, stop)
@@ -200,6 +218,11 @@ class FileTopic:
                 raise
             known = self._known
             return known, known.check.checked(rows)
+
+    @staticmethod
+    def _request(known: _Settings, rows: CheckedRows | None, mark: int = NEVER, sender: Sender | None = None) -> Request:
+        layout = Layout(len(known.schemas) - 1, rows.system if rows else 0)
+        return Request(known.spec, rows, encode_body(rows.batch if rows else None, layout), mark, sender)
 
     def _chunks(self, found: Iterator[Found], decoder: Decoder) -> Iterator[Chunk]:
         for segment, stored, after in found:

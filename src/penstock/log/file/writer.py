@@ -1,16 +1,19 @@
 """One partition as its writers see it: frames are appended under a lock, and a group commit shares one sync."""
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 
 from penstock.core.time import Clock
 from penstock.errors import PenstockError
 from penstock.log.file.current import Current, SegmentKeeper
 from penstock.log.file.frame import SEGMENT_HEADER, Body, encode_frame
 from penstock.log.file.place import Place
+from penstock.log.file.reader import Found
 from penstock.log.intake.checked import CheckedRows
-from penstock.log.port import Appended, Frame, Sender, TopicSpec
+from penstock.log.port import Appended, End, Frame, Sender, TopicSpec
 from penstock.log.stamp import Tail, stamped
 from penstock.storage.group_commit import GroupCommit, Pending
 
@@ -26,6 +29,7 @@ class Request:
     sender: Sender | None
 
 
+Decide = Callable[[End, Callable[[int], Iterator[Found]]], Request | None]  # a judge, as the writer asks it
 _Group = Sequence[Pending[Request, Appended]]
 
 
@@ -42,17 +46,34 @@ class PartitionWriter:
         """Returns once the frame is acknowledged."""
         return self._appends.run(request)
 
+    def append_judged(self, decide: Decide) -> Appended | None:
+        """Writes what is decided under the lock: `decide` gets the end, and what is acknowledged from an offset on."""
+        with self._locked() as current:
+            request = decide(current.tail.end(self._keeper.first()), partial(self._keeper.since, current))
+            if request is None:
+                return None
+            frame = stamped(request.spec, current.tail, request.rows, request.mark, None, self._clock.now())
+            at = current.length or SEGMENT_HEADER
+            data = encode_frame(frame, request.body, current.length if self._place.durable else at)
+            self._keeper.write(current, data, current.tail.after(frame))
+            return Appended(frame.base, frame.count, duplicate=False)
+
     def close(self) -> None:
         with self._leader:
             self._keeper.drop()
 
     def _commit(self, group: _Group) -> None:
+        with self._locked() as current:
+            frames, tail = self._frames(group, current)
+            if frames:
+                self._keeper.write(current, b"".join(frames), tail)
+
+    @contextmanager
+    def _locked(self) -> Iterator[Current]:
+        """The current segment, for as long as nobody else can write."""
         with self._leader, self._place.storage.lock(self._place.lock):
             try:
-                current = self._keeper.current()
-                frames, tail = self._frames(group, current)
-                if frames:
-                    self._keeper.write(current, b"".join(frames), tail)
+                yield self._keeper.current()
             except BaseException:
                 self._keeper.drop()  # it remembers producers whose frames are not there
                 raise
