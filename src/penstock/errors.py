@@ -19,6 +19,7 @@
     │   ├── Unroutable          no queue takes this message
     │   ├── InUse               members of a group are alive; stop them first
     │   ├── SequenceGap         a producer skipped a sequence number
+    │   ├── VersionConflict     a stream of events is not at the version that an append expected
     │   └── OffsetGone          retention removed what was asked for
     ├── StorageError        a file could not be written or read
     ├── EngineError         the run
@@ -49,6 +50,11 @@ The first line says what happened, in lower case and without a full stop; `detai
 """
 
 import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
 
 
 class PenstockError(Exception):
@@ -156,6 +162,20 @@ class InUse(LogError):
 
 class SequenceGap(LogError):
     pass
+
+
+class VersionConflict(LogError):
+    """`expected`: a version, "new" or "exists"; `actual`: the version that the stream has; `missed`: its events since."""
+
+    def __init__(self, stream: str, expected: int | str, actual: int, missed: "Sequence[Any]" = ()) -> None:
+        wanted = {"new": "to be new", "exists": "to be there"}.get(str(expected), f"at version {expected}")
+        what = f"stream {stream!r} is at version {actual}; it was expected {wanted}"
+        hint = "load it again and decide anew: somebody else was first" if actual else "nothing was ever appended to it"
+        super().__init__(what, hint=hint)
+        self.stream, self.expected, self.actual, self.missed = stream, expected, actual, tuple(missed)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return VersionConflict, (self.stream, self.expected, self.actual, self.missed)
 
 
 class OffsetGone(LogError):

@@ -56,6 +56,11 @@ def filled(column: _C, value: bool | int | float | str | bytes) -> _C:
     return cast("_C", cast("pa.Array", column).fill_null(value))
 
 
+def batch_of_rows(rows: Sequence[tuple[Any, ...]], kind: pa.StructType) -> pa.RecordBatch:
+    """Rows as a batch with a column for each field: for few rows much quicker than column by column."""
+    return pa.RecordBatch.from_struct_array(cast("pa.StructArray", pa.array(rows, kind)))
+
+
 def table_of(columns: Mapping[str, Values], schema: pa.Schema | None = None) -> pa.Table:
     """A table of columns: arrays, chunked or not, NumPy's or plain values."""
     return pa.table(cast("Mapping[str, pa.Array]", columns), schema=schema)

@@ -46,5 +46,8 @@ def differs(old: TopicSpec, new: TopicSpec) -> bool:
     if new.partitions > old.partitions and old.writer:
         what = f"topic {old.name} cannot have more partitions: it is written by flow {old.writer}"
         raise BadInput(what, hint="make a new topic, and let a new flow write it")
+    if new.partitions > old.partitions and old.events:
+        what = f"event store {old.name} cannot have more partitions: its streams would be looked for in others than they lie in"
+        raise BadInput(what, hint="make a new store, and append the events of this one to it")
     check_spec(new)
     return old != new

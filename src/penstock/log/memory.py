@@ -115,9 +115,13 @@ class MemoryTopic:
         wanted = np.asarray(offsets, np.int64)
         return (chunk for chunk in chunks if np.isin(chunk.offsets, wanted).any())
 
+    def end(self, partition: int) -> End:
+        with self._guard:
+            return self._partition(partition).tail.end(self._partition(partition).old.first)
+
     def ends(self) -> dict[int, End]:
         with self._guard:
-            return {p: self._partition(p).tail.end(self._partition(p).old.first) for p in range(self._spec.partitions)}
+            return {p: self.end(p) for p in range(self._spec.partitions)}
 
     def reaching(self, partition: int, since: int) -> int | None:
         return next((f.base for f, _, _ in self._partition(partition).chunks if f.count and f.greatest >= since), None)

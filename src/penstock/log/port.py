@@ -205,10 +205,18 @@ class Judged(Protocol):
         appended behind it when its rows are. Returns once they are as durable as the topic says."""
         ...
 
+    def end(self, partition: int) -> End:
+        """One partition now, as `ends` says it of all."""
+        ...
+
     def read_at(self, partition: int, offsets: Sequence[int], columns: Sequence[str] | None = None) -> Iterator[Chunk]:
         """The whole frames that hold these offsets, which ascend; each once. What it costs does not grow with the topic. Offsets
         that were removed are left out."""
         ...
+
+
+class JudgedTopic(Topic, Judged, Protocol):
+    """A topic that asks a judge."""
 
 
 class Part(NamedTuple):

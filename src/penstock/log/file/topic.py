@@ -134,6 +134,9 @@ class FileTopic:
         decoder = Decoder(known.spec, known.schemas, columns)
         return self._chunks(self._reader(partition).read(start, stop), decoder)
 
+    def end(self, partition: int) -> End:
+        return self._reader(partition).end()
+
     def ends(self) -> dict[int, End]:
         self._notice()  # there may be more partitions
         return {p: self._reader(p).end() for p in range(self._spec.partitions)}

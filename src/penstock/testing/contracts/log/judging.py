@@ -11,6 +11,7 @@ from typing import cast
 import pyarrow as pa
 import pytest
 
+from penstock.core.arrow import values_in
 from penstock.core.time import NEVER, FixedClock
 from penstock.errors import BadInput, BadSchema
 from penstock.log.cleaning.topics import Cleanable
@@ -25,7 +26,7 @@ def giving(rows: pa.RecordBatch | None) -> Judge:
 
 
 def ids_in(chunks: Iterator[Chunk]) -> list[int]:
-    return [id for chunk in chunks for id in chunk.rows.column("id").to_pylist()]
+    return [id for chunk in chunks for id in values_in(chunk.rows.column("id"), int)]
 
 
 class JudgedContract(ABC):

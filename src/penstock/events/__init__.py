@@ -1,0 +1,21 @@
+"""Event sourcing: the log as the system of record. State is what replaying the events of a stream gives."""
+
+from penstock.errors import VersionConflict
+from penstock.events.aggregate import Aggregate, fold
+from penstock.events.event import Changes, Recorded, Written
+from penstock.events.expected import ANY, EXISTS, NEW, Expected
+from penstock.events.store import EventStore
+
+__all__ = [
+    "ANY",
+    "EXISTS",
+    "NEW",
+    "Aggregate",
+    "Changes",
+    "EventStore",
+    "Expected",
+    "Recorded",
+    "VersionConflict",
+    "Written",
+    "fold",
+]

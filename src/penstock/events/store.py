@@ -1,0 +1,195 @@
+"""An event store as users see it: append, read, load, save, and the state at any version or moment."""
+
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any, TypeVar
+
+from penstock.core.position import Position
+from penstock.core.time import instant, micros, moment
+from penstock.errors import BadInput, NotFound, OffsetGone, VersionConflict
+from penstock.events.aggregate import Aggregate, fold, initial
+from penstock.events.event import About, Append, Changes, NewEvent, Recorded, StoredEvent, Written
+from penstock.events.expected import ANY, NEW, Version, check_expected
+from penstock.events.on_log.streams import open_streams
+from penstock.events.port import StreamInfo, Streams
+from penstock.events.types import EventTypes, Kinds, Unknown
+from penstock.log.open import open_log
+from penstock.log.port import Log
+
+A = TypeVar("A", bound=Aggregate)
+S = TypeVar("S")
+Time = str | datetime
+
+TRIES = 10  # of a command that meets a conflict each time
+
+
+class EventStore:
+    """Streams of events. State is what replaying them gives.
+
+    >>> store = EventStore.open("carts", events=[ItemAdded, ItemRemoved])  # doctest: +SKIP
+    >>> store.append("cart-1", [ItemAdded("A")], expected=NEW)  # doctest: +SKIP
+    >>> store.load(Cart, "cart-1").items  # doctest: +SKIP
+
+    Safe to use from several threads, and on the log from several processes."""
+
+    def __init__(self, port: Streams, types: EventTypes) -> None:
+        self.port, self._types = port, types
+
+    @classmethod
+    def open(
+        cls,
+        name: str,
+        events: Kinds = (),
+        *,
+        unknown: Unknown = "error",
+        partitions: int = 1,
+        log: Log | str | None = None,
+        home: Path | None = None,
+    ) -> "EventStore":
+        """The store of this name; its topic is made if it is not there.
+
+        events: the classes of all its events, frozen dataclasses. unknown: what becomes of an event of another class when it is
+        read, "error" or "skip". partitions: of a new store; streams in one of them can be appended to together. log: a log, or its
+        URL; by default the embedded one of this home (None: the one that the working directory leads to)."""
+        found = open_log(home, log) if log is None or isinstance(log, str) else log
+        return cls(open_streams(found, name, partitions), EventTypes(events, unknown))
+
+    def append(
+        self,
+        stream: str,
+        events: Sequence[Any],
+        expected: Version = ANY,
+        *,
+        ids: Sequence[str] | None = None,
+        at: Time | None = None,
+        who: str | None = None,
+        correlation: str | None = None,
+        causation: str | None = None,
+    ) -> Written:
+        """Adds events to a stream: all of them or none. VersionConflict, with the version of the stream and the events that were
+        missed, where it is not at the version expected: a number, NEW, EXISTS, or ANY.
+
+        ids: of the events; those that the stream has already are not added again, and that is success. at: when they happened; now
+        if it is not given, and never before the event that stands before them."""
+        changes = Changes(stream, events, expected, ids)
+        return self.append_together([changes], at=at, who=who, correlation=correlation, causation=causation)[0]
+
+    def append_together(
+        self,
+        changes: Sequence[Changes],
+        *,
+        at: Time | None = None,
+        who: str | None = None,
+        correlation: str | None = None,
+        causation: str | None = None,
+    ) -> list[Written]:
+        """Adds events to several streams: all of them or none. BadInput where the streams lie in several partitions."""
+        when = None if at is None else micros(instant(at))
+        return self._written([self._append(one, when, About(who, correlation, causation)) for one in changes])
+
+    def read(self, stream: str, from_version: int = 1, to: int | None = None, at: Time | None = None) -> list[Recorded[Any]]:
+        """The events of a stream in order: from one version to another, both included, and those before a moment."""
+        until = None if at is None else micros(instant(at))
+        found = self.port.read(stream, from_version, to)
+        return [event for stored in found if until is None or stored.at < until for event in self._known(stored)]
+
+    def load(self, kind: type[A], id: str) -> A:
+        """The aggregate as its events have made it; NotFound if nothing has ever happened to it."""
+        made = self._folded(kind, id, self.port.read(id))
+        if not made.version:
+            raise NotFound(f"there is no stream {id!r}", hint=f"make a new one: {kind.__name__}({id!r}), and save it")
+        return made
+
+    def save(self, aggregate: A, retry: Callable[[A], object] | None = None, *, who: str | None = None) -> Position | None:
+        """Appends what the aggregate has recorded; None if there is nothing. Returns the position of the last event, which
+        `View.wait_for` takes: views come to hold it later. If somebody else was first, VersionConflict; with `retry`, that command
+        is given the aggregate as it is now, and what it records is appended instead."""
+        for _ in range(TRIES if retry else 1):
+            try:
+                return self._saved(aggregate, About(who))
+            except VersionConflict as conflict:
+                if retry is None:
+                    raise
+                lost = conflict
+            self._renew(aggregate)
+            retry(aggregate)
+        raise lost
+
+    def run(self, kind: type[A], id: str, command: Callable[[A], object], *, who: str | None = None) -> Position | None:
+        """Loads an aggregate, or makes a new one, gives it to a command, and saves what that records; again if somebody else was
+        first. The command may be called several times, each time with the aggregate as it is then."""
+        aggregate = self._folded(kind, id, self.port.read(id))
+        command(aggregate)
+        return self.save(aggregate, retry=command, who=who)
+
+    def state(self, kind: type[S], id: str, *, at: Time | None = None, version: int | None = None) -> S:
+        """What the events of a stream give: all of them, those up to a version, or those before a moment. kind: an Aggregate, or
+        any class that is made without arguments and has a method `apply(event)`."""
+        if at is not None and version is not None:
+            raise BadInput("a state is asked for at a version or at a moment, not at both")
+        found = self.port.read(id, 1, version)
+        if version is not None and (found[-1].version if found else 0) < version:
+            raise NotFound(f"stream {id!r} has no version {version}", f"it is at version {found[-1].version if found else 0}")
+        until = None if at is None else micros(instant(at))
+        return self._folded(kind, id, [stored for stored in found if until is None or stored.at < until])
+
+    def version(self, stream: str) -> int:
+        """The version of the last event; 0 if there is no such stream."""
+        return self.port.version(stream)
+
+    def streams(self) -> Iterator[StreamInfo]:
+        """All streams, by name. Reads the whole topic."""
+        return self.port.streams()
+
+    def _append(self, changes: Changes, at: int | None, about: About) -> Append:
+        ids = changes.ids
+        if isinstance(changes.events, str | bytes) or (ids is not None and len(ids) != len(changes.events)):
+            raise BadInput("events are a list, and ids, if they are given, as many as events")
+        events = tuple(
+            NewEvent(*form, data, ids[place] if ids else uuid.uuid4().hex, at, about, fresh=ids is None)
+            for place, (form, data) in enumerate(map(self._types.encode, changes.events))
+        )
+        return Append(changes.stream, events, check_expected(changes.expected))
+
+    def _written(self, appends: Sequence[Append]) -> list[Written]:
+        try:
+            return self.port.append(appends)
+        except VersionConflict as conflict:
+            known = conflict.expected if isinstance(conflict.expected, int) else 0
+            missed = self.read(conflict.stream, known + 1, conflict.actual) if conflict.actual > known else []
+            raise VersionConflict(conflict.stream, conflict.expected, conflict.actual, missed) from None
+
+    def _saved(self, aggregate: Aggregate, about: About) -> Position | None:
+        if not aggregate.recorded:
+            return None
+        changes = Changes(aggregate.id, aggregate.recorded, aggregate.version or NEW, aggregate.event_ids)
+        written = self._written([self._append(changes, None, about)])[0]
+        aggregate.version, aggregate.recorded, aggregate.event_ids = written.version, [], []
+        return written.position
+
+    def _renew(self, aggregate: Aggregate) -> None:
+        """Makes an aggregate what its events say, in place: its owner holds it."""
+        fresh = self._folded(type(aggregate), aggregate.id, self.port.read(aggregate.id))
+        aggregate.__dict__.clear()
+        aggregate.__dict__.update(fresh.__dict__)
+
+    def _folded(self, kind: type[S], id: str, found: Sequence[StoredEvent]) -> S:
+        if found and found[0].version != 1:
+            raise OffsetGone(
+                f"stream {id!r} begins at version {found[0].version}: what was before was removed",
+                f"the oldest event that is there is of {moment(found[0].at).isoformat()}",
+                hint="read what is left of it with read()",
+            )
+        made = fold(initial(kind, id), (event for stored in found for event in self._events(stored)))
+        if isinstance(made, Aggregate) and found:
+            made.version = found[-1].version
+        return made
+
+    def _events(self, stored: StoredEvent) -> list[Any]:
+        event = self._types.decode(stored)
+        return [] if event is None else [event]
+
+    def _known(self, stored: StoredEvent) -> list[Recorded[Any]]:
+        return [Recorded.of(stored, event) for event in self._events(stored)]
