@@ -132,7 +132,7 @@ class PartitionIndex:
 
     def _load(self, end: End) -> None:
         runs = self._files.load(end.first, end.next) if self._files else []
-        wrong = next((at for at, run in enumerate(runs) if not self._fits(run, end.first)), None)
+        wrong = next((at for at, run in enumerate(runs) if not self.fits(run, end.first)), None)
         if wrong is not None and self._files:
             self._files.cut(runs[wrong].base)
             runs = runs[:wrong]
@@ -140,7 +140,7 @@ class PartitionIndex:
             if not self._loaded:
                 self._runs, self._recent, self._loaded = runs, Recent(runs[-1].next if runs else end.first), True
 
-    def _fits(self, run: Run, first: int) -> bool:
+    def fits(self, run: Run, first: int) -> bool:
         """Whether the log holds what the run was made from: the event that is its last one."""
         key, offset = run.last
         if offset < first:
