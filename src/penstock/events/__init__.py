@@ -4,7 +4,9 @@ from penstock.errors import VersionConflict
 from penstock.events.aggregate import Aggregate, fold
 from penstock.events.event import Changes, Recorded, Written
 from penstock.events.expected import ANY, EXISTS, NEW, Expected
+from penstock.events.snapshots import Snapshots
 from penstock.events.store import EventStore
+from penstock.events.upcasting import Form, Upcaster
 
 __all__ = [
     "ANY",
@@ -14,7 +16,10 @@ __all__ = [
     "Changes",
     "EventStore",
     "Expected",
+    "Form",
     "Recorded",
+    "Snapshots",
+    "Upcaster",
     "VersionConflict",
     "Written",
     "fold",

@@ -1,26 +1,35 @@
 """An event store as users see it: append, read, load, save, and the state at any version or moment."""
 
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
 from penstock.core.position import Position
-from penstock.core.time import instant, micros, moment
-from penstock.errors import BadInput, NotFound, OffsetGone, VersionConflict
-from penstock.events.aggregate import Aggregate, fold, initial
-from penstock.events.event import About, Append, Changes, NewEvent, Recorded, StoredEvent, Written
+from penstock.core.time import instant, micros
+from penstock.errors import BadInput, NotFound, VersionConflict
+from penstock.events.aggregate import Aggregate
+from penstock.events.event import About, Append, Changes, NewEvent, Recorded, Written
 from penstock.events.expected import ANY, NEW, Version, check_expected
 from penstock.events.on_log.streams import open_streams
 from penstock.events.port import StreamInfo, Streams
+from penstock.events.replaying import Replay
+from penstock.events.snapshots import Snapshots, SnapshotStore
 from penstock.events.types import EventTypes, Kinds, Unknown
+from penstock.events.upcasting import Upcaster
 from penstock.log.open import open_log
 from penstock.log.port import Log
 
 A = TypeVar("A", bound=Aggregate)
 S = TypeVar("S")
 Time = str | datetime
+
+
+def snapshots_of(name: str) -> str:
+    """The topic of a store's snapshots."""
+    return f"{name}.snapshots"
+
 
 TRIES = 10  # of a command that meets a conflict each time
 
@@ -34,8 +43,9 @@ class EventStore:
 
     Safe to use from several threads, and on the log from several processes."""
 
-    def __init__(self, port: Streams, types: EventTypes) -> None:
+    def __init__(self, port: Streams, types: EventTypes, snapshots: SnapshotStore | None = None) -> None:
         self.port, self._types = port, types
+        self._replay = Replay(port, types, snapshots)
 
     @classmethod
     def open(
@@ -43,18 +53,23 @@ class EventStore:
         name: str,
         events: Kinds = (),
         *,
+        upcasters: Iterable[Upcaster] = (),
         unknown: Unknown = "error",
+        snapshots: Snapshots | None = None,
         partitions: int = 1,
         log: Log | str | None = None,
         home: Path | None = None,
     ) -> "EventStore":
         """The store of this name; its topic is made if it is not there.
 
-        events: the classes of all its events, frozen dataclasses. unknown: what becomes of an event of another class when it is
-        read, "error" or "skip". partitions: of a new store; streams in one of them can be appended to together. log: a log, or its
-        URL; by default the embedded one of this home (None: the one that the working directory leads to)."""
+        events: the classes of all its events, frozen dataclasses. upcasters: what makes events of old forms into these. unknown:
+        what becomes of any other event when it is read, "error" or "skip". snapshots: when loaded aggregates are kept, so that
+        their events need not be folded again. partitions: of a new store; streams in one of them can be appended to together.
+        log: a log, or its URL; by default the embedded one of this home (None: the one that the working directory leads to)."""
         found = open_log(home, log) if log is None or isinstance(log, str) else log
-        return cls(open_streams(found, name, partitions), EventTypes(events, unknown))
+        types = EventTypes(events, unknown, upcasters)
+        kept = SnapshotStore(open_streams(found, snapshots_of(name), compact=True), snapshots, types.forms) if snapshots else None
+        return cls(open_streams(found, name, partitions), types, kept)
 
     def append(
         self,
@@ -91,13 +106,11 @@ class EventStore:
 
     def read(self, stream: str, from_version: int = 1, to: int | None = None, at: Time | None = None) -> list[Recorded[Any]]:
         """The events of a stream in order: from one version to another, both included, and those before a moment."""
-        until = None if at is None else micros(instant(at))
-        found = self.port.read(stream, from_version, to)
-        return [event for stored in found if until is None or stored.at < until for event in self._known(stored)]
+        return self._replay.events(stream, from_version, to, None if at is None else micros(instant(at)))
 
     def load(self, kind: type[A], id: str) -> A:
         """The aggregate as its events have made it; NotFound if nothing has ever happened to it."""
-        made = self._folded(kind, id, self.port.read(id))
+        made = self._replay.state(kind, id)
         if not made.version:
             raise NotFound(f"there is no stream {id!r}", hint=f"make a new one: {kind.__name__}({id!r}), and save it")
         return made
@@ -120,7 +133,7 @@ class EventStore:
     def run(self, kind: type[A], id: str, command: Callable[[A], object], *, who: str | None = None) -> Position | None:
         """Loads an aggregate, or makes a new one, gives it to a command, and saves what that records; again if somebody else was
         first. The command may be called several times, each time with the aggregate as it is then."""
-        aggregate = self._folded(kind, id, self.port.read(id))
+        aggregate = self._replay.state(kind, id)
         command(aggregate)
         return self.save(aggregate, retry=command, who=who)
 
@@ -129,11 +142,7 @@ class EventStore:
         any class that is made without arguments and has a method `apply(event)`."""
         if at is not None and version is not None:
             raise BadInput("a state is asked for at a version or at a moment, not at both")
-        found = self.port.read(id, 1, version)
-        if version is not None and (found[-1].version if found else 0) < version:
-            raise NotFound(f"stream {id!r} has no version {version}", f"it is at version {found[-1].version if found else 0}")
-        until = None if at is None else micros(instant(at))
-        return self._folded(kind, id, [stored for stored in found if until is None or stored.at < until])
+        return self._replay.state(kind, id, version, None if at is None else micros(instant(at)))
 
     def version(self, stream: str) -> int:
         """The version of the last event; 0 if there is no such stream."""
@@ -171,25 +180,6 @@ class EventStore:
 
     def _renew(self, aggregate: Aggregate) -> None:
         """Makes an aggregate what its events say, in place: its owner holds it."""
-        fresh = self._folded(type(aggregate), aggregate.id, self.port.read(aggregate.id))
+        fresh = self._replay.state(type(aggregate), aggregate.id)
         aggregate.__dict__.clear()
         aggregate.__dict__.update(fresh.__dict__)
-
-    def _folded(self, kind: type[S], id: str, found: Sequence[StoredEvent]) -> S:
-        if found and found[0].version != 1:
-            raise OffsetGone(
-                f"stream {id!r} begins at version {found[0].version}: what was before was removed",
-                f"the oldest event that is there is of {moment(found[0].at).isoformat()}",
-                hint="read what is left of it with read()",
-            )
-        made = fold(initial(kind, id), (event for stored in found for event in self._events(stored)))
-        if isinstance(made, Aggregate) and found:
-            made.version = found[-1].version
-        return made
-
-    def _events(self, stored: StoredEvent) -> list[Any]:
-        event = self._types.decode(stored)
-        return [] if event is None else [event]
-
-    def _known(self, stored: StoredEvent) -> list[Recorded[Any]]:
-        return [Recorded.of(stored, event) for event in self._events(stored)]

@@ -4,26 +4,17 @@ import dataclasses
 import types
 import typing
 from collections.abc import Iterable
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import orjson
 
 from penstock.errors import BadInput, Damaged, NotFound
 from penstock.events.event import StoredEvent
 from penstock.events.fields import Fields, encode
+from penstock.events.upcasting import Form, Upcaster, Upcasting
 
 Unknown = Literal["error", "skip"]
 Kinds = Iterable[Any]
-
-
-class Form(NamedTuple):
-    """A form of an event: its name, and a number that grows when its fields change."""
-
-    name: str
-    number: int = 1
-
-    def __str__(self) -> str:
-        return f"{self.name} {self.number}"
 
 
 def form_of(kind: type[Any]) -> Form:
@@ -41,8 +32,9 @@ class EventTypes:
     (Form(name='Opened', number=1), '{"door":"front"}')
     """
 
-    def __init__(self, kinds: Kinds = (), unknown: Unknown = "error") -> None:
-        """kinds: the classes, or unions of them. unknown: what becomes of an event of another form when it is read."""
+    def __init__(self, kinds: Kinds = (), unknown: Unknown = "error", upcasters: Iterable[Upcaster] = ()) -> None:
+        """kinds: the classes, or unions of them. unknown: what becomes of an event of another form when it is read, if no chain of
+        upcasters leads from it to one of the classes."""
         if unknown not in ("error", "skip"):
             raise BadInput(f"unknown events can be an error or be skipped, not {unknown!r}", hint='unknown="error" or "skip"')
         self._unknown = unknown
@@ -50,6 +42,12 @@ class EventTypes:
         self._forms: dict[type[Any], Form] = {}
         for kind in _classes(kinds):
             self._add(kind)
+        self._upcasting = Upcasting(upcasters, self._fields)
+
+    @property
+    def forms(self) -> list[Form]:
+        """All that the program knows."""
+        return sorted(self._fields)
 
     def encode(self, event: Any) -> tuple[Form, str]:
         """Form and fields of an event; BadInput if the program did not say that there are such events."""
@@ -63,19 +61,20 @@ class EventTypes:
         return form, encode(event)
 
     def decode(self, stored: StoredEvent) -> Any | None:
-        """The event; None if it is unknown and such are skipped."""
+        """The event, as of today; None if it is unknown and such are skipped."""
         form = Form(stored.name, stored.number)
-        fields = self._fields.get(form)
-        if fields is None:
-            if self._unknown == "skip":
-                return None
-            raise self._not_known(form, stored)
         try:
-            return fields.read(orjson.loads(stored.data))
-        except (TypeError, ValueError) as error:
+            data = orjson.loads(stored.data)
+            form, data = self._upcasting.current(form, data) if self._upcasting else (form, data)
+            if form in self._fields:
+                return self._fields[form].read(data)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
             what = f"event {form} at version {stored.version} of stream {stored.stream!r} does not fit its class"
             hint = f"its fields changed: give the class a higher NUMBER than {form.number}, and an upcaster from {form.number}"
             raise Damaged(what, f"{stored.position}: {error}", hint=hint) from error
+        if self._unknown == "skip":
+            return None
+        raise self._not_known(form, stored)
 
     def _not_known(self, form: Form, stored: StoredEvent) -> NotFound:
         return NotFound(

@@ -148,4 +148,4 @@ TestEventMachine.settings = settings(max_examples=40, stateful_step_count=30, de
 
 @pytest.mark.long
 class TestEventMachineForLong(EventMachine.TestCase):
-    settings = settings(max_examples=2_000, stateful_step_count=50, deadline=None, print_blob=True)
+    settings = settings(max_examples=1_000, stateful_step_count=50, deadline=None, print_blob=True)

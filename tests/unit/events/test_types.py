@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from penstock.core.position import Position
 from penstock.errors import BadInput, BadRow, Damaged, NotFound
 from penstock.events.event import NOBODY, StoredEvent
-from penstock.events.types import EventTypes, Form
+from penstock.events.types import EventTypes
+from penstock.events.upcasting import Form
 
 
 class Size(Enum):

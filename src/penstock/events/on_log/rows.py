@@ -35,9 +35,9 @@ class Row(NamedTuple):
     event: NewEvent
 
 
-def topic_spec(name: str, partitions: int = 1) -> TopicSpec:
+def topic_spec(name: str, partitions: int = 1, compact: bool = False) -> TopicSpec:
     """The settings of the topic of a new store."""
-    return TopicSpec(name, partitions, SCHEMA, time=AT, key=STREAM, events=True)
+    return TopicSpec(name, partitions, SCHEMA, time=AT, key=STREAM, events=True, compact=compact)
 
 
 def check_topic(spec: TopicSpec) -> None:

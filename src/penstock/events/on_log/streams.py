@@ -151,13 +151,16 @@ class LogStreams:
         return known or self._partitions.setdefault(number, Partition(self.topic, number, self._clock, self._flush))
 
 
-def open_streams(log: Log, name: str, partitions: int = 1, clock: Clock | None = None, flush: int = FLUSH) -> LogStreams:
-    """The store of this name; its topic is made if it is not there."""
+def open_streams(
+    log: Log, name: str, partitions: int = 1, clock: Clock | None = None, flush: int = FLUSH, compact: bool = False
+) -> LogStreams:
+    """The store of this name; its topic is made if it is not there. compact: of a new one, whether only the last event of every
+    stream is kept."""
     try:
         topic = log.topic(name)
     except NotFound:
         try:
-            topic = log.create(topic_spec(name, partitions))
+            topic = log.create(topic_spec(name, partitions, compact))
         except AlreadyThere:  # somebody else made it just now
             topic = log.topic(name)
     if not isinstance(topic, Judged):
