@@ -51,6 +51,9 @@ COMMANDS = {
         "penstock.cli.bridge.commands:bridge", "Move messages of queues into topics, and records of topics into queues."
     ),
     "cdc": Place("penstock.cli.cdc.commands:cdc", "Follow databases: check, add, run, show, reconcile and remove captures."),
+    "events": Place(
+        "penstock.cli.events.commands:events", "Look into event stores: streams, state at any moment, history, audits."
+    ),
     "view": Place("penstock.cli.view:view", "List, show, look up and follow views."),
     "sink": Place(
         "penstock.cli.sink.commands:sink", "Look at what flows write to: how far each sink has come, and what keeps it away."

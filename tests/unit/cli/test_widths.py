@@ -11,15 +11,18 @@ import pytest
 from faults.engine_shop import drained
 from penstock import Flow, Producer, Schema, TopicSpec
 from penstock.cli.main import COMMANDS, cli
+from penstock.events import EventStore
 from penstock.log.groups.port import Source
 from penstock.log.open import open_log
 from penstock.sinks import search
+from penstock.testing.contracts.events.samples import EVENTS, ItemAdded
 from store_epochs import Epochs, spec_of
 from unit.cli.calling import calls_of
 from unit.cli.looking import flow_file, run_flow
 
 WIDTHS = (40, 60, 80, 110)
 BIG = 9_007_199_254_740_993
+CART = Path(__file__).parents[3] / "examples" / "cart" / "cart.py"
 ROW = "2024-01-15T10:00:00Z", "the-page-of-ann-and-bob"
 TABLES = {  # what is called, and what must stand there whatever the width
     "topic list": ("topic list", "views"),
@@ -34,6 +37,10 @@ TABLES = {  # what is called, and what must stand there whatever the width
     "queue peek": ("queue peek emails", "id-1010"),
     "queue move": ("queue move emails parked --dry-run", "id-1010"),
     "queue redrive": ("queue redrive emails.dead --dry-run", "id-2020"),
+    "events streams": ("events streams", "cart-1010"),
+    "events show": ("events show cart-1010", "ItemAdded"),
+    "events state": (f"events state cart-1010 --of {CART}", "items.lamp"),
+    "events history": (f"events history cart-1010 --of {CART}", "version"),
     "view list": ("view list", "per_page"),
     "view show": ("view show per_page", *ROW),
     "view get": (f"view get per_page {ROW[0]} {ROW[1]} --history", *ROW),
@@ -90,6 +97,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PENSTOCK_HOME", str(home))
         _fill_groups_and_queues()
+        EventStore.open("carts", EVENTS).append("cart-1010", [ItemAdded("lamp", BIG)], who="ann-of-the-shop-in-the-street")
     return home
 
 

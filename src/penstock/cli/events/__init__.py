@@ -1,0 +1,1 @@
+"""penstock events: look into event stores."""
