@@ -4,6 +4,8 @@ from penstock.errors import VersionConflict
 from penstock.events.aggregate import Aggregate, fold
 from penstock.events.event import Changes, Recorded, Written
 from penstock.events.expected import ANY, EXISTS, NEW, Expected
+from penstock.events.process import Commands, ProcessManager
+from penstock.events.projecting import stream_of
 from penstock.events.snapshots import Snapshots
 from penstock.events.store import EventStore
 from penstock.events.upcasting import Form, Upcaster
@@ -14,13 +16,16 @@ __all__ = [
     "NEW",
     "Aggregate",
     "Changes",
+    "Commands",
     "EventStore",
     "Expected",
     "Form",
+    "ProcessManager",
     "Recorded",
     "Snapshots",
     "Upcaster",
     "VersionConflict",
     "Written",
     "fold",
+    "stream_of",
 ]

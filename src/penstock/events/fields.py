@@ -36,12 +36,13 @@ def _as_is(value: Any) -> Any:
 def encode(event: Any) -> str:
     """The fields as a JSON object."""
     try:
-        return orjson.dumps(event, default=_written, option=orjson.OPT_NON_STR_KEYS).decode()
+        return orjson.dumps(event, default=written, option=orjson.OPT_NON_STR_KEYS).decode()
     except TypeError as error:
         raise BadRow(f"event {type(event).__name__} cannot be stored", str(error)) from error
 
 
-def _written(value: Any) -> Any:
+def written(value: Any) -> Any:
+    """What stands for a value that JSON has no form of; TypeError if nothing does."""
     if isinstance(value, Decimal):
         return str(value)
     if isinstance(value, bytes):

@@ -20,6 +20,11 @@ class StreamInfo(NamedTuple):
 class Streams(Protocol):
     """Where events are kept. Safe to use from several threads, and from several processes where it is not in memory."""
 
+    @property
+    def name(self) -> str:
+        """Of the store."""
+        ...
+
     def append(self, appends: Sequence[Append]) -> list[Written]:
         """Adds events to streams: all of them or none. VersionConflict, without the events that were missed, where a stream is not
         at the version expected; BadInput where the streams cannot be appended to together. Events whose ids their streams have

@@ -1,17 +1,19 @@
 """State from events: all of them, some of them, or those behind a snapshot."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, TypeVar
 
-from penstock.core.time import text
+from penstock.core.time import micros, text
 from penstock.errors import NotFound, OffsetGone
 from penstock.events.aggregate import Aggregate, fold, initial
 from penstock.events.event import Recorded, StoredEvent
+from penstock.events.history import Step, compare, parts
 from penstock.events.port import Streams
 from penstock.events.snapshots import Snapshot, SnapshotStore, restored
 from penstock.events.types import EventTypes
 
 S = TypeVar("S")
+_HINT = "read what is left of it with read()"
 
 
 class Replay:
@@ -38,6 +40,19 @@ class Replay:
             self._snapshots.offer(made, some[-1], snapshot)
         return made
 
+    def steps(self, kind: type[Any], stream: str) -> Iterator[Step[Any]]:
+        """Every event, and what it changed."""
+        events = self.events(stream, 1, None, None)
+        if events and events[0].version != 1:
+            raise _no_beginning(stream, events[0].version, micros(events[0].at))
+        state = initial(kind, stream)
+        before = parts(state)
+        for recorded in events:
+            state = fold(state, [recorded.event])
+            after = parts(state)
+            yield Step(recorded, compare(before, after))
+            before = after
+
     def _snapshot(self, kind: type[S], id: str, version: int | None, until: int | None) -> Snapshot | None:
         if not self._snapshots or not issubclass(kind, Aggregate):
             return None
@@ -54,13 +69,16 @@ class Replay:
         return made
 
 
+def _no_beginning(id: str, first: int, at: int) -> OffsetGone:
+    what = f"stream {id!r} begins at version {first}: what was before was removed"
+    return OffsetGone(what, f"the oldest event that is there is of {text(at)}", hint=_HINT)
+
+
 def _refuse_gaps(id: str, found: Sequence[StoredEvent], version: int | None, snapshot: Snapshot | None) -> None:
     first, last = (found[0].version, found[-1].version) if found else (1, 0)
-    hint = "read what is left of it with read()"
     if version is not None and last < version:
         raise NotFound(f"stream {id!r} has no version {version}", f"it is at version {last}")
     if first != 1 and not snapshot:
-        what = f"stream {id!r} begins at version {first}: what was before was removed"
-        raise OffsetGone(what, f"the oldest event that is there is of {text(found[0].at)}", hint=hint)
+        raise _no_beginning(id, first, found[0].at)
     if last - first + 1 != len(found):
-        raise OffsetGone(f"stream {id!r} lacks some of its events: they were compacted away", hint=hint)
+        raise OffsetGone(f"stream {id!r} lacks some of its events: they were compacted away", hint=_HINT)

@@ -2,18 +2,22 @@
 
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from penstock.core.position import Position
+from penstock.core.record import Record
 from penstock.core.time import instant, micros
 from penstock.errors import BadInput, NotFound, VersionConflict
 from penstock.events.aggregate import Aggregate
 from penstock.events.event import About, Append, Changes, NewEvent, Recorded, Written
 from penstock.events.expected import ANY, NEW, Version, check_expected
+from penstock.events.history import Step
+from penstock.events.on_log.rows import stored_in
 from penstock.events.on_log.streams import open_streams
 from penstock.events.port import StreamInfo, Streams
+from penstock.events.projecting import project
 from penstock.events.replaying import Replay
 from penstock.events.snapshots import Snapshots, SnapshotStore
 from penstock.events.types import EventTypes, Kinds, Unknown
@@ -21,14 +25,21 @@ from penstock.events.upcasting import Upcaster
 from penstock.log.open import open_log
 from penstock.log.port import Log
 
+if TYPE_CHECKING:
+    from penstock.flow.graph import FlowGraph
+    from penstock.flow.stream import Stream
+
 A = TypeVar("A", bound=Aggregate)
 S = TypeVar("S")
 Time = str | datetime
 
 
+SNAPSHOTS = ".snapshots"  # how the topics of snapshots end
+
+
 def snapshots_of(name: str) -> str:
     """The topic of a store's snapshots."""
-    return f"{name}.snapshots"
+    return f"{name}{SNAPSHOTS}"
 
 
 TRIES = 10  # of a command that meets a conflict each time
@@ -115,13 +126,13 @@ class EventStore:
             raise NotFound(f"there is no stream {id!r}", hint=f"make a new one: {kind.__name__}({id!r}), and save it")
         return made
 
-    def save(self, aggregate: A, retry: Callable[[A], object] | None = None, *, who: str | None = None) -> Position | None:
+    def save(self, aggregate: A, retry: Callable[[A], object] | None = None, **about: str | None) -> Position | None:
         """Appends what the aggregate has recorded; None if there is nothing. Returns the position of the last event, which
         `View.wait_for` takes: views come to hold it later. If somebody else was first, VersionConflict; with `retry`, that command
-        is given the aggregate as it is now, and what it records is appended instead."""
+        is given the aggregate as it is now, and what it records is appended instead. about: who, correlation, causation."""
         for _ in range(TRIES if retry else 1):
             try:
-                return self._saved(aggregate, About(who))
+                return self._saved(aggregate, About(**about))
             except VersionConflict as conflict:
                 if retry is None:
                     raise
@@ -130,12 +141,12 @@ class EventStore:
             retry(aggregate)
         raise lost
 
-    def run(self, kind: type[A], id: str, command: Callable[[A], object], *, who: str | None = None) -> Position | None:
+    def run(self, kind: type[A], id: str, command: Callable[[A], object], **about: str | None) -> Position | None:
         """Loads an aggregate, or makes a new one, gives it to a command, and saves what that records; again if somebody else was
         first. The command may be called several times, each time with the aggregate as it is then."""
         aggregate = self._replay.state(kind, id)
         command(aggregate)
-        return self.save(aggregate, retry=command, who=who)
+        return self.save(aggregate, retry=command, **about)
 
     def state(self, kind: type[S], id: str, *, at: Time | None = None, version: int | None = None) -> S:
         """What the events of a stream give: all of them, those up to a version, or those before a moment. kind: an Aggregate, or
@@ -143,6 +154,27 @@ class EventStore:
         if at is not None and version is not None:
             raise BadInput("a state is asked for at a version or at a moment, not at both")
         return self._replay.state(kind, id, version, None if at is None else micros(instant(at)))
+
+    def history(self, kind: type[Any], stream: str) -> list[Step[Any]]:
+        """Every event of a stream, who caused it and when, and what it changed in the state that `kind` folds."""
+        return list(self._replay.steps(kind, stream))
+
+    @property
+    def name(self) -> str:
+        """Also that of its topic."""
+        return self.port.name
+
+    def event_of(self, record: Record) -> Recorded[Any] | None:
+        """The event that a consumer of the topic has read; None if it is unknown and such are skipped."""
+        stored = stored_in(record)
+        event = self._types.decode(stored)
+        return None if event is None else Recorded.of(stored, event)
+
+    def stream(self, flow: "FlowGraph", *kinds: type[Any], lateness: str | timedelta | None = None) -> "Stream":
+        """The events as a stream of a flow: stream, version, event, id, at, who, correlation and causation, and a column for every
+        field that the events have. kinds: only events of these classes; an aggregate, or nothing: all. An event that the program
+        does not know is a dead letter, unless unknown events are skipped. lateness: as of any stream."""
+        return project(flow, self.name, self._types, kinds, lateness)
 
     def version(self, stream: str) -> int:
         """The version of the last event; 0 if there is no such stream."""

@@ -49,6 +49,27 @@ class EventTypes:
         """All that the program knows."""
         return sorted(self._fields)
 
+    @property
+    def skips(self) -> bool:
+        """Whether unknown events are skipped."""
+        return self._unknown == "skip"
+
+    @property
+    def kinds(self) -> list[type[Any]]:
+        """The classes, as they were given."""
+        return list(self._forms)
+
+    def chosen(self, kinds: Iterable[type[Any]]) -> list[type[Any]]:
+        """These classes of events; all, where none is named, or a class that folds them; BadInput for any other."""
+        for kind in kinds:
+            if kind not in self._forms and not callable(getattr(kind, "apply", None)):
+                raise BadInput(f"{kind!r} is neither an event of this store nor a class that folds them")
+        return [kind for kind in kinds if kind in self._forms] or self.kinds
+
+    def names_of(self, kinds: Iterable[type[Any]]) -> set[str]:
+        """How events of these classes may be named where they are stored: those that upcasters make into them as well."""
+        return self._upcasting.names_before({self._forms[kind] for kind in kinds if kind in self._forms})
+
     def encode(self, event: Any) -> tuple[Form, str]:
         """Form and fields of an event; BadInput if the program did not say that there are such events."""
         form = self._forms.get(type(event))

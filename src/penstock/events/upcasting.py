@@ -61,6 +61,16 @@ class Upcasting:
             form, data = upcaster.target, upcaster.change(data)
         return form, data
 
+    def names_before(self, forms: Collection[Form]) -> set[str]:
+        """The names of these forms, and of all that become one of them."""
+        return {form.name for form in [*forms, *self._by_form] if self.current_form(form) in forms}
+
+    def current_form(self, form: Form) -> Form:
+        """What an event of this form is read as."""
+        while form in self._by_form:
+            form = self._by_form[form].target
+        return form
+
     def _check(self, form: Form, known: Collection[Form]) -> None:
         seen = [form]
         while seen[-1] in self._by_form:

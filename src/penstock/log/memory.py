@@ -181,9 +181,9 @@ class MemoryLog:
     """Topics that live as long as this object."""
 
     def __init__(self, clock: Clock | None = None, groups: MemoryGroups | None = None) -> None:
-        self._clock = clock or SystemClock()
+        self.clock = clock or SystemClock()
         self._topics: dict[str, MemoryTopic] = {}
-        self._groups = groups or MemoryGroups(self._clock)
+        self._groups = groups or MemoryGroups(self.clock)
 
     def groups(self) -> MemoryGroups:
         return self._groups
@@ -192,7 +192,7 @@ class MemoryLog:
         check_name(spec.name)
         check_spec(spec)
         refuse_codec(spec)
-        made = MemoryTopic(spec, self._clock)
+        made = MemoryTopic(spec, self.clock)
         there = self._topics.setdefault(spec.name.lower(), made)
         if there is not made:
             raise already_there(spec.name, there.spec.name)

@@ -1,6 +1,6 @@
 """Events as the rows of a topic."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -8,6 +8,7 @@ import pyarrow as pa
 from penstock.core.arrow import batch_of_rows
 from penstock.core.columns import KEY
 from penstock.core.position import Position
+from penstock.core.record import Record
 from penstock.core.schema import Schema
 from penstock.errors import BadInput, BadRow
 from penstock.events.event import About, Append, NewEvent, StoredEvent
@@ -84,3 +85,13 @@ def decode(topic: str, partition: int, chunks: Sequence[Chunk], stream: str | No
     values = (column.to_pylist() for column in columns.values())
     for offset, (name, version, event, number, id, at, data, *about) in zip(offsets, zip(*values, strict=True), strict=True):
         yield StoredEvent(name, version, event, number, id, at, data, About(*about), Position(topic, partition, offset))
+
+
+def stored_in(record: Record) -> StoredEvent:
+    """The event of a record, as a consumer reads it."""
+    if not isinstance(record.value, Mapping) or not set(SCHEMA.names) <= set(record.value):
+        raise BadInput(f"{record.position} is no event", hint="read the topic of an event store")
+    row = record.value
+    about = About(row["who"], row["correlation"], row["causation"])
+    known = (row["stream"], row["version"], row["event"], row["number"], row["id"], record.time, row["data"])
+    return StoredEvent(*known, about, record.position)

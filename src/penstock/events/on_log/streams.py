@@ -17,8 +17,10 @@ from penstock.events.on_log.rows import AT, STREAM, VERSION, check_sizes, check_
 from penstock.events.on_log.run_files import RunFiles
 from penstock.events.port import StreamInfo
 from penstock.events.rules import check_stream, check_together
+from penstock.log.file.log import FileLog
 from penstock.log.file.topic import FileTopic
 from penstock.log.intake.checked import CheckedRows, RowCheck
+from penstock.log.memory import MemoryLog
 from penstock.log.port import Chunk, End, Judged, JudgedTopic, Log
 from penstock.log.producer import FRAME_BYTES
 from penstock.storage.group_commit import GroupCommit, Pending
@@ -86,6 +88,10 @@ class LogStreams:
         check_topic(topic.spec)
         self.topic, self._clock, self._flush = topic, clock or SystemClock(), flush
         self._forget()
+
+    @property
+    def name(self) -> str:
+        return self.topic.spec.name
 
     def _forget(self) -> None:
         self._partitions: dict[int, Partition] = {}
@@ -167,4 +173,5 @@ def open_streams(
         raise BadInput(
             "this log cannot hold an event store: its topics do not compare before they append", hint="use the embedded log"
         )
-    return LogStreams(topic, clock, flush)
+    own = log.clock if isinstance(log, FileLog | MemoryLog) else None
+    return LogStreams(topic, clock or own, flush)
