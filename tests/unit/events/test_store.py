@@ -100,3 +100,8 @@ def test_a_conflict_crosses_processes_whole() -> None:
     conflict = copy.copy(VersionConflict("cart-1", "new", 2, [A]))  # as pickle does it
     assert (conflict.stream, conflict.expected, conflict.actual, conflict.missed) == ("cart-1", "new", 2, (A,))
     assert str(conflict).startswith("stream 'cart-1' is at version 2; it was expected to be new")
+
+
+def test_a_log_that_cannot_compare_holds_no_store() -> None:
+    with pytest.raises(BadInput, match="cannot hold an event store"):
+        EventStore.open("carts", EVENTS, log="kafka://localhost:1")

@@ -74,8 +74,7 @@ def decode(topic: str, partition: int, chunks: Sequence[Chunk], stream: str | No
     """The events of frames, of one stream or of all. Small frames are put together first: each costs as much as many rows do."""
     if not chunks:
         return
-    offsets = [offset for chunk in chunks for offset in chunk.offsets.tolist()]
-    table = pa.Table.from_batches([chunk.rows.select(SCHEMA.names) for chunk in chunks])
+    offsets, table = _together(chunks)
     if stream is not None and table.num_rows:
         mine = [place for place, name in enumerate(table.column(STREAM).to_pylist()) if name == stream]
         if len(mine) < len(offsets):
@@ -85,6 +84,15 @@ def decode(topic: str, partition: int, chunks: Sequence[Chunk], stream: str | No
     values = (column.to_pylist() for column in columns.values())
     for offset, (name, version, event, number, id, at, data, *about) in zip(offsets, zip(*values, strict=True), strict=True):
         yield StoredEvent(name, version, event, number, id, at, data, About(*about), Position(topic, partition, offset))
+
+
+def _together(chunks: Sequence[Chunk]) -> tuple[list[int], pa.Table]:
+    """The rows of frames, and the offset of each. Frames that were never rewritten have just the columns of `encode`."""
+    if all(chunk.rows.num_columns == len(_STORED) for chunk in chunks):
+        numbers = [offset for chunk in chunks for offset in range(chunk.frame.base, chunk.frame.base + chunk.frame.count)]
+        return numbers, pa.Table.from_batches([chunk.rows for chunk in chunks]).combine_chunks()
+    numbers = [offset for chunk in chunks for offset in chunk.offsets.tolist()]
+    return numbers, pa.Table.from_batches([chunk.rows.select(SCHEMA.names) for chunk in chunks]).combine_chunks()
 
 
 def stored_in(record: Record) -> StoredEvent:

@@ -21,7 +21,7 @@ from penstock.log.file.log import FileLog
 from penstock.log.file.topic import FileTopic
 from penstock.log.intake.checked import CheckedRows, RowCheck
 from penstock.log.memory import MemoryLog
-from penstock.log.port import Chunk, End, Judged, JudgedTopic, Log
+from penstock.log.port import Chunk, End, JudgedTopic, Log
 from penstock.log.producer import FRAME_BYTES
 from penstock.storage.group_commit import GroupCommit, Pending
 
@@ -136,10 +136,9 @@ class LogStreams:
             yield from decode(self.topic.spec.name, number, [chunk])
 
     def _streams_of(self, number: int) -> Iterator[StreamInfo]:
-        first = self.topic.end(number).first
-        tables = [
-            pa.Table.from_batches([chunk.rows.select([STREAM, VERSION, AT])]) for chunk in self.topic.read(number, first, None)
-        ]
+        columns = [STREAM, VERSION, AT]
+        chunks = self.topic.read(number, self.topic.end(number).first, None, columns)
+        tables = [pa.Table.from_batches([chunk.rows.select(columns)]) for chunk in chunks]
         if not tables:
             return
         groups = pa.concat_tables(tables).group_by(STREAM)
@@ -162,16 +161,14 @@ def open_streams(
 ) -> LogStreams:
     """The store of this name; its topic is made if it is not there. compact: of a new one, whether only the last event of every
     stream is kept."""
+    if not isinstance(log, FileLog | MemoryLog):
+        hint = "use the embedded log"
+        raise BadInput("this log cannot hold an event store: its topics do not compare before they append", hint=hint)
     try:
-        topic = log.topic(name)
+        topic: JudgedTopic = log.topic(name)
     except NotFound:
         try:
             topic = log.create(topic_spec(name, partitions, compact))
         except AlreadyThere:  # somebody else made it just now
             topic = log.topic(name)
-    if not isinstance(topic, Judged):
-        raise BadInput(
-            "this log cannot hold an event store: its topics do not compare before they append", hint="use the embedded log"
-        )
-    own = log.clock if isinstance(log, FileLog | MemoryLog) else None
-    return LogStreams(topic, clock or own, flush)
+    return LogStreams(topic, clock or log.clock, flush)

@@ -32,16 +32,16 @@ def verify(streams: LogStreams) -> Verified:
         seen: dict[str, _Stream] = {}
         for event in streams.events(number):
             found.events += 1
-            found.wrong += _misplaced(event, seen.setdefault(event.stream, _Stream()), streams, number)
+            found.wrong += _misplaced(event, seen.setdefault(event.stream, _Stream()), streams, first)
         found.streams += len(seen)
         for name, stream in seen.items():
             found.wrong += _differences(name, stream, index, first)
     return found
 
 
-def _misplaced(event: StoredEvent, stream: _Stream, streams: LogStreams, number: int) -> Iterator[str]:
+def _misplaced(event: StoredEvent, stream: _Stream, streams: LogStreams, first: int) -> Iterator[str]:
     last, known = stream.events[-1] if stream.events else None, stream.ids.get(event.id)
-    cleaned = streams.topic.spec.compact or (not last and streams.topic.end(number).first)
+    cleaned = streams.topic.spec.compact or (not last and first > 0)
     if event.version != (last.version if last else 0) + 1 and not (cleaned and event.version > (last.version if last else 0)):
         after = f"follows version {last.version}" if last else "is its first"
         yield f"{event.position}: version {event.version} of stream {event.stream!r} {after}"
@@ -49,7 +49,7 @@ def _misplaced(event: StoredEvent, stream: _Stream, streams: LogStreams, number:
         yield f"{event.position}: id {event.id!r} of stream {event.stream!r} is that of version {known.version}, too"
     if last and event.at < last.at:
         yield f"{event.position}: version {event.version} of stream {event.stream!r} happened before version {last.version}"
-    if streams.partition_of(event.stream) != number:
+    if streams.partition_of(event.stream) != event.position.partition:
         yield f"{event.position}: stream {event.stream!r} belongs in partition {streams.partition_of(event.stream)}"
     stream.events.append(event)
     stream.ids[event.id] = event

@@ -36,6 +36,7 @@ class Current:
     length: int = 0  # bytes that are acknowledged
     acks_size: int = 0
     point: int = 0  # bytes of the last point of the index
+    judged: tuple[int, int] | None = None  # offset and byte up to which the judge has seen it
     begin: SegmentHeader | None = None  # the header of a new segment, to be written with its first frame
 
     def close(self) -> None:
@@ -92,6 +93,8 @@ class SegmentKeeper:
             reader = self._reader(current)
             return reader.read(max(start, reader.manifest.first), current.tail.next)
         segment = Segment(self._place, current.name)
+        if current.judged and current.judged[0] == start:
+            segment.skip(current.judged[1], start)
         segment.extend(current.length, current.tail.next)
         return (Found(segment, stored) for held in segment.holding(start, current.tail.next) for stored in held)
 

@@ -135,6 +135,11 @@ class Segment:
         for point in [*self._points(limit), Point(limit, next_offset)]:
             self._grow(point.at, point.value)
 
+    def skip(self, at: int, offset: int) -> None:
+        """Leaves out what lies before this byte, where the frame of this offset begins. Before `extend`."""
+        self.open()
+        self._end, self._next = at, offset
+
     def stored(self, at: int) -> Stored:
         """The frame at this byte."""
         return stored_frame(self._view, at, self.name.serial)

@@ -50,12 +50,14 @@ class PartitionWriter:
         """Writes what is decided under the lock: `decide` gets the end, and what is acknowledged from an offset on."""
         with self._locked() as current:
             request = decide(current.tail.end(self._keeper.first()), partial(self._keeper.since, current))
+            current.judged = (current.tail.next, current.length) if current.length else None
             if request is None:
                 return None
             frame = stamped(request.spec, current.tail, request.rows, request.mark, None, self._clock.now())
             at = current.length or SEGMENT_HEADER
             data = encode_frame(frame, request.body, current.length if self._place.durable else at)
             self._keeper.write(current, data, current.tail.after(frame))
+            current.judged = (current.tail.next, current.length)
             return Appended(frame.base, frame.count, duplicate=False)
 
     def close(self) -> None:
