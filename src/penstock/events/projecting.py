@@ -54,11 +54,14 @@ class EventColumns:
     two events have a field of one name, it is one column. Fields whose names are taken are called `data_…`."""
 
     def __init__(self, kinds: Sequence[type[Any]], known: EventTypes) -> None:
-        self._known, self._columns = known, dict[str, tuple[str, pa.DataType]]()
+        self._known, self._kinds, self._columns = known, kinds, dict[str, tuple[str, pa.DataType]]()
         for kind in kinds:
             hints = typing.get_type_hints(kind)
             for field in dataclasses.fields(kind):
                 self._add(kind, field.name, _type_of(hints[field.name]))
+
+    def __repr__(self) -> str:
+        return f"columns of {', '.join(kind.__name__ for kind in self._kinds)}"
 
     @property
     def schema(self) -> Schema:
