@@ -3,7 +3,7 @@
 .PHONY: help demo test quick cover faults bench lint format lock clean java
 
 BIN := .venv/bin
-ROOMS := core storage log queue capture plan kernels flow sinks views
+ROOMS := core storage log queue capture events plan kernels flow sinks views
 PARTS := tests/unit tests/contract
 LAWS := tests/laws tests/faults tests/docs examples
 FAST := --max-worker-restart 0  # a process that dies fails the run at once
