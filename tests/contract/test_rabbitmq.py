@@ -2,6 +2,8 @@
 
 import os
 import secrets
+import socket
+import struct
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -415,6 +417,30 @@ def test_a_broker_that_stays_away_is_told_with_its_address_and_no_password(monke
     with pytest.raises(LogError, match=f"RabbitMQ at 127.0.0.1:{proxy.port} cannot be used") as caught:
         RabbitQueues(url).names()
     assert "tip-top-secret" not in str(caught.value)
+
+
+def test_a_broker_that_dies_while_it_is_asked_is_asked_again() -> None:
+    """Its client takes that for a protocol that the broker does not speak."""
+    asked, enough = list[str](), threading.Event()
+
+    def reset() -> None:
+        while not enough.is_set():
+            with suppress(TimeoutError):
+                connection, (host, _) = server.accept()
+                connection.recv(8)
+                connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                connection.close()  # with a reset, as the system does it for a process that was killed
+                asked.append(host)
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(0.1)
+        thread, _ = in_thread(reset)
+        url = f"amqp://127.0.0.1:{server.getsockname()[1]}?patience=1"
+        with RabbitQueues(url) as queues, pytest.raises(LogError, match="cannot be used"):
+            queues.names()
+        enough.set()
+        thread.join()
+    assert len(asked) > 1
 
 
 def test_a_user_that_is_not_let_in_is_told_at_once(monkeypatch: pytest.MonkeyPatch, rabbitmq_server: RabbitServer) -> None:

@@ -124,15 +124,15 @@ class Connection:
         return found
 
     def _failure(self, error: BaseException) -> LogError:
-        """Asking again helps against a broker that is unreachable, not against one that says no."""
-        kind = reason_of(error).split(":")[0]
-        if kind in _HOPELESS:
+        """Asking again helps against a broker that is unreachable, or killed while it is asked, not against one that says no."""
+        reason = reason_of(error)
+        if reason.split(":")[0] in _HOPELESS and ConnectionResetError.__name__ not in reason:
             return LogError(
                 f"RabbitMQ at {self.settings.where} does not let user {self.settings.user or 'guest'} in",
-                f"vhost {self.settings.vhost}: {reason_of(error)}",
+                f"vhost {self.settings.vhost}: {reason}",
                 hint="check user, password and vhost of the address",
             )
-        return Lost("no connection", reason_of(error))
+        return Lost("no connection", reason)
 
     async def _channel(self, connection: Any) -> Channel:
         opened = self._loop.create_future()
