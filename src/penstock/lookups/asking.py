@@ -1,6 +1,6 @@
 """What all stores that are asked have in common: where they are, a bounded pool of connections, and errors without secrets."""
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -34,15 +34,16 @@ class Store(Remote):
         """Raises if the connection is of no use any more."""
 
 
-class StoreQuestions:
+class StoreQuestions(ABC):
     """A way to a store: a part in its pool."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._shared: Shared[Any] = Shared(store.settings, lambda: Pool(store.connect, store.alive, store.connections))
 
+    @abstractmethod
     def __call__(self, keys: Asked) -> Answers:
-        raise NotImplementedError
+        """Of each key what the store has."""
 
     def close(self) -> None:
         self._shared.close()
